@@ -3,6 +3,10 @@
 import random
 import shutil
 
+import pytest
+
+SLOW = [pytest.param(range(n, n + 100), marks=pytest.mark.slow) for n in range(100, 1300, 100)]
+SEEDS = [range(30), *SLOW]  # of damages
 KINDS = ("flip", "cut", "empty", "missing", "swapped", "folder", "other JSON", "longer", "zeros")
 OTHER_JSON = ("[]", "null", "{}", "3", '"text"', "[" * 5000, '{"a": ' * 3000, "{\x00", "NaN")
 

@@ -2,8 +2,9 @@
 
 import random
 
-THINGS = ("garden", "river", "story", "window", "song", "letter")
-WORDS = {"good": ("fine", "lovely", "warm"), "bad": ("dull", "bleak", "cold")}
+from tests.small_run import BAD, GOOD, THINGS
+
+WORDS = {"good": GOOD, "bad": BAD}
 ROWS = {"train": 24, "dev": 9, "test": 5}
 FOLDERS = ("CoLA", "SST-2", "MRPC", "QQP", "STS-B", "MNLI", "QNLI", "RTE", "WNLI")
 NLI = ("entailment", "neutral", "contradiction")

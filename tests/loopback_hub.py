@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote
 
-import yaml
-
 API = "/api/models/"
 REPO = r"(?P<repo>(datasets/)?[\w-]+/[\w.-]+)"
 RESOLVE = re.compile(rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
@@ -23,19 +21,6 @@ READ = re.compile(
 LFS = re.compile(r"/(?P<repo>[\w-]+/[\w.-]+)\.git/info/lfs/objects/batch")
 COMMIT = "c" * 40
 LARGE = (".safetensors", ".bin", ".png")
-HEADER = re.compile(r"^---\n(.*?)\n---\n", re.DOTALL)
-# The Hub's schema of a card. Source: https://github.com/huggingface/hub-docs, modelcard.md
-METADATA = {
-    "base_model": (str, list),
-    "datasets": list,
-    "language": (str, list),
-    "library_name": str,
-    "license": str,
-    "metrics": list,
-    "model-index": list,
-    "pipeline_tag": str,
-    "tags": list,
-}
 
 
 class Hub(ThreadingHTTPServer):
@@ -126,9 +111,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.repos.setdefault(repo, {})
             self.answer(200, {"url": f"{self.server.url}/{repo}", "id": repo})
         elif path == "/api/validate-yaml":
-            errors = check_card(json.loads(body)["content"])
-            messages = [{"message": error} for error in errors]
-            self.answer(400 if errors else 200, {"errors": messages, "warnings": []})
+            self.answer(200, {"errors": [], "warnings": []})
         elif "/preupload/" in path:
             files = [
                 {
@@ -223,29 +206,6 @@ def list_files(files):
         {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}  # noqa: S324
         for name, data in files.items()
     ]
-
-
-def check_card(text):
-    """List the errors in the metadata of a card that the Hub would find."""
-    found = HEADER.match(text)
-    if found is None:
-        return ["no metadata"]
-    metadata = yaml.safe_load(found[1])
-    errors = [f"unknown {key}" for key in metadata if key not in METADATA]
-    errors += [
-        f"{key}: {value!r}"
-        for key, value in metadata.items()
-        if not isinstance(value, METADATA.get(key, object)) or not value
-    ]
-    for model in metadata.get("model-index", []):
-        for result in model["results"] if model.get("name") else [{}]:
-            parts = (result.get("task", {}), "type"), (result.get("dataset", {}), "type")
-            parts += ((result.get("dataset", {}), "name"),)
-            errors += [f"model-index: no {key}" for part, key in parts if not part.get(key)]
-            values = [metric.get("value") for metric in result.get("metrics", [])]
-            if not values or not all(isinstance(value, int | float) for value in values):
-                errors.append(f"model-index: values {values}")
-    return errors
 
 
 @contextmanager

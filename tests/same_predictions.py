@@ -1,5 +1,6 @@
 """Predictions of models with equal weights: equal labels, scores that may be rounded apart."""
 
+import numpy as np
 import pytest
 
 
@@ -16,8 +17,8 @@ def assert_same(found, expected):
         assert len(found) == len(expected)
         for left, right in zip(found, expected, strict=True):
             assert_same(left, right)
-    elif isinstance(expected, float):
-        assert isinstance(found, float)
+    elif isinstance(expected, float | np.floating):
+        assert isinstance(found, float | np.floating)
         assert found == pytest.approx(expected, abs=1e-5, rel=1e-5)
     else:
         assert found == expected

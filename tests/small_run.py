@@ -172,11 +172,11 @@ def write_recipe(folder, recipe):
     return str(path)
 
 
-def train(*argv):
-    """Fine-tune; return what is printed."""
+def train(*argv, program=finetune):
+    """Fine-tune, or run another program; return what is printed."""
     printed = StringIO()
     with redirect_stdout(printed):
-        finetune.main([str(word) for word in argv])
+        program.main([str(word) for word in argv])
     return printed.getvalue()
 
 

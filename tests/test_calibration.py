@@ -1,6 +1,5 @@
 """Temperatures and goals of thresholds from the recipe to the report, measured again by hand."""
 
-import json
 import random
 import re
 
@@ -11,7 +10,7 @@ from sklearn.metrics import precision_recall_curve
 
 import minbert
 from minbert_cli import finetune
-from modeling_minbert import MinBertForMultiTask, find_temperature
+from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 from tests.trainers.pages import read_sections
 
@@ -41,78 +40,46 @@ def make_rows(split):
 
 
 def make_recipe(folder, *names, **keys):
-    """Write the files and return the recipe of some tasks; without names of four."""
+    """Write the files and return the recipe of some tasks."""
     files = {
         key: small_run.write_jsonl(folder / f"{split}.jsonl", make_rows(split))
         for split, key in (("train", "train_file"), ("dev", "validation_file"))
     }
-    tested = files | {"test_file": files["validation_file"]}
     moods = {"problem_type": "classification", "text_columns": ["a"], "label_column": "mood"}
     moods["pooling"] = "mean"
     topics = {"problem_type": "multi_label_classification", "text_columns": ["a"]}
     topics |= {"label_column": "topics", "threshold_for": {"precision": 1}}
     tasks = {
-        "moods": moods | tested,
+        "moods": moods | files,
         "same": {"problem_type": "paraphrase", "threshold_for": {"recall": 0.8}, **PAIRS, **files},
         "topics": topics | files,
         "tags": {"problem_type": "token_classification", **files},
         "scores": {"problem_type": "similarity", "score_range": [0, 1], **PAIRS, **files},
     }
-    names = names or ("moods", "same", "topics", "tags")
     recipe = small_run.make_recipe(folder) | {"tasks": {name: tasks[name] for name in names}}
     recipe |= small_run.QUICK | {"calibrate": True, "per_device_train_batch_size": 8}
     return recipe | {"steps_per_epoch": 8, "num_train_epochs": 1, **keys}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Return the folder of a short run."""
-    folder = tmp_path_factory.mktemp("run")
-    recipe = make_recipe(folder, steps_per_epoch=80)
-    finetune.main([small_run.write_recipe(folder, recipe)])
-    return folder / "out"
-
-
-def read_rows(run):
-    return [json.loads(line) for line in (run.parent / "dev.jsonl").read_text().splitlines()]
-
-
-def compute_logits(model, task, texts):
-    """Compute logits row by row, without the package's batches."""
+def compute_logits(model, pairs):
+    """Compute logits of pairs one by one, without the package's batches."""
     found = []
-    for text in texts:
-        texts_of_row = (text,) if isinstance(text, str) else text
-        encoded = model.tokenizer(*texts_of_row, return_tensors="pt")
+    for pair in pairs:
+        encoded = model.tokenizer(*pair, return_tensors="pt")
         with torch.no_grad():
-            found.append(model(**encoded, task=task).logits[0])
+            found.append(model(**encoded, task="same").logits[0, 0])
     return torch.stack(found)
 
 
-@pytest.fixture(scope="module")
-def model(run):
-    return MinBertForMultiTask.from_pretrained(run).eval()
-
-
-def test_the_temperature_of_a_run_is_that_of_its_validation_rows(run, model):
-    rows = read_rows(run)
-    names = model.config.task("moods").labels
-
-    logits = compute_logits(model, "moods", [row["a"] for row in rows]).double()
-    labels = torch.tensor([names.index(row["mood"]) for row in rows])
-
-    expected = find_temperature(logits, labels, is_binary=False)
-    assert model.config.task("moods").temperature == pytest.approx(expected, rel=1e-4)
-    logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows]).double()
-    labels = torch.tensor([int(row["same"]) for row in rows])
-    expected = find_temperature(logits, labels, is_binary=True)
-    assert model.config.task("same").temperature == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_recall_is_reached_with_the_best_precision(run, model):
-    rows = read_rows(run)
-    logits = compute_logits(model, "same", [(row["a"], row["b"]) for row in rows])[:, 0]
-    labels = np.array([int(row["same"]) for row in rows])
-    notes = " ".join(read_sections(run)["same"]["notes"])
+def test_a_recall_is_reached_with_the_best_precision(tmp_path):
+    recipe = make_recipe(tmp_path, "same", "topics", steps_per_epoch=80)
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+    model = MinBertForMultiTask.from_pretrained(tmp_path / "out").eval()
+    rows = list(make_rows("dev"))
+    pairs = [(row["a"], row["b"]) for row in rows]
+    logits = compute_logits(model, pairs)
+    labels = np.array([row["same"] for row in rows])
+    notes = " ".join(read_sections(tmp_path / "out")["same"]["notes"])
     pattern = r"for recall 0.8: precision ([\d.]+) and recall ([\d.]+)"
     reached = re.search(pattern, notes)
     precision, recall = map(float, reached.groups())
@@ -122,7 +89,7 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
 
     assert recall >= 0.8
     assert precision == pytest.approx(precisions[recalls >= 0.8].max(), abs=1e-3)
-    predictions = model.predict("same", [(row["a"], row["b"]) for row in rows])
+    predictions = model.predict("same", pairs)
     is_yes = [row["label"] == "paraphrase" for row in predictions]
     likely = [
         row["score"] if yes else 1 - row["score"]
@@ -136,7 +103,6 @@ def test_a_recall_is_reached_with_the_best_precision(run, model):
     [
         ({"scores": {}}, "calibrate: no task predicts probabilities"),
         ({"scores": {"calibrate": True}}, "no key 'calibrate'"),
-        ({"same": {"threshold_for": 0.9}}, "threshold_for"),
         ({"same": {"temperature": 2}}, "unknown key 'temperature'"),
     ],
 )

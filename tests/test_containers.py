@@ -13,10 +13,8 @@ TASKS = {
     "tone": {"problem_type": "classification", "labels": ["down", "up"]},
     "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "joint"},
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
-    "answers": {"problem_type": "question_answering", "max_question_length": 9},
 }
 TEXTS = ["the cat sat", "a dog ran", "text", "the tree is a tree"]
-PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +54,6 @@ def test_single_texts_come_in_any_container(model, kind):
         assert model.predict_all(given, [task]) == {task: expected}
         assert [row[task] for row in model.predict_all_stream(given, [task])] == expected
     assert_close(model.encode(given), model.encode(TEXTS))
-
-
-@pytest.mark.parametrize("task", ["near", "answers"])
-def test_pairs_are_lists_or_tuples(model, task):
-    assert model.predict(task, [list(pair) for pair in PAIRS]) == model.predict(task, PAIRS)
 
 
 @pytest.mark.parametrize(

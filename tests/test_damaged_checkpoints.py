@@ -7,7 +7,7 @@ import pytest
 from torch.testing import assert_close
 
 from minbert_cli import find_checkpoint
-from tests.damage import copy, damage
+from tests.damage import SEEDS, copy, damage
 from tests.trainers.tiny import make_trainer
 
 
@@ -70,16 +70,9 @@ def check_alone(source, folder, seed):
     assert found is not None or not (only / "checksums.json").is_file(), done
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_checkpoint_before_a_damaged_one_is_taken(run, tmp_path, caplog, seed):
-    check_found(run[0], tmp_path / "run", seed, caplog)
-    check_alone(run[0], tmp_path / "run", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(100, 1300, 100))
-def test_so_it_is_with_any_damage(run, tmp_path, caplog, first):
-    for seed in range(first, first + 100):
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_the_checkpoint_before_a_damaged_one_is_taken(run, tmp_path, caplog, seeds):
+    for seed in seeds:
         check_found(run[0], tmp_path / "run", seed, caplog)
         check_alone(run[0], tmp_path / "run", seed)
 

@@ -1,6 +1,5 @@
-"""``minbert export``: a checkpoint as a plain BERT, as ONNX."""
+"""``minbert export``: a checkpoint for other programs, and as ONNX."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,9 +11,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertModel
 
 import minbert as minbert_module
-from minbert_cli import __main__ as minbert, exporting
+from minbert_cli import __main__ as minbert
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import small_run
+from tests.minbert_onnx.examples import needs_onnx
 from tests.modeling_minbert.test_in_and_out import make_stock
 from tests.small_tokenizers import save_start
 
@@ -24,7 +24,6 @@ TASKS = {
     "triples": {"problem_type": "contrastive", "num_sentences": 3},
     "text": {"problem_type": "pretraining"},
 }
-HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 
 
 @pytest.fixture
@@ -39,33 +38,6 @@ def export(checkpoint, form, folder, *flags):
     words = [str(checkpoint), "--format", form, "--output_dir", str(folder), *flags]
     minbert.main(["export", *words])
     return folder
-
-
-def test_a_plain_bert_has_the_encoder_and_the_tokenizer(checkpoint, tmp_path, capsys):
-    folder = export(checkpoint, "transformers", tmp_path / "a" / "bert")
-
-    bert = AutoModel.from_pretrained(folder).eval()
-    tokens = AutoTokenizer.from_pretrained(folder)("the garden .", "warm")
-    batch = {name: torch.tensor([ids]) for name, ids in tokens.items()}
-    model = MinBertForMultiTask.from_pretrained(checkpoint)
-    own, own_tasks = model.bert, model.config.tasks
-    assert type(bert) is BertModel
-    torch.testing.assert_close(bert(**batch).pooler_output, own(**batch).pooler_output)
-    line = "MinBertForMultiTask as a plain bert, without the heads of its tasks: "
-    assert line + ", ".join(own_tasks) in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["bert"]
-
-
-def test_sentence_transformers_get_the_vectors_of_a_task(checkpoint, tmp_path, capsys):
-    export(checkpoint, "sentence-transformers", tmp_path / "st", "--task", "near")
-
-    found = MinBertModel.from_pretrained(tmp_path / "st").encode(["the garden is warm"])
-    model = MinBertForMultiTask.from_pretrained(checkpoint)
-    expected = model.encode(["the garden is warm"], task="near")
-    torch.testing.assert_close(found, expected)
-    assert (tmp_path / "st" / "modules.json").exists()
-    printed = capsys.readouterr().out
-    assert "vectors of task 'near', without the heads of tasks; sentence-transformers" in printed
 
 
 def test_a_sentence_encoder_that_names_the_class_of_its_start_is_one(tmp_path, capsys, caplog):
@@ -97,7 +69,7 @@ def test_sentence_transformers_get_no_vectors_that_nobody_chose(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+@needs_onnx
 def test_all_heads_are_one_onnx_file_which_is_compared_in_int8_too(checkpoint, tmp_path, capsys):
     export(checkpoint, "onnx", tmp_path / "onnx")
 
@@ -119,21 +91,6 @@ def test_all_heads_are_one_onnx_file_which_is_compared_in_int8_too(checkpoint, t
     assert files.keys() == names
     assert b"MatMulInteger" in (tmp_path / "int8" / "model.onnx").read_bytes()
     assert files["model.onnx"] < (tmp_path / "onnx" / "model.onnx").stat().st_size
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_an_int8_file_that_differs_too_much_is_not_written(
-    checkpoint, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(exporting, "INT8_TOLERANCE", 1e-6)
-
-    with pytest.raises(SystemExit) as stopped:
-        export(checkpoint, "onnx", tmp_path / "out", "--task", "tone", "--precision", "int8")
-
-    assert stopped.value.code == 1
-    assert "model.onnx in int8 differs from the model by" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["transformers", "sentence-transformers"])
@@ -165,17 +122,6 @@ def test_a_checkpoint_in_bfloat16_is_exported_in_float32(checkpoint, tmp_path, n
     assert json.loads((out / "config.json").read_text())["dtype"] == "float32"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
-def test_a_checkpoint_in_bfloat16_becomes_an_onnx_file(checkpoint, tmp_path, capsys):
-    model = MinBertForMultiTask.from_pretrained(checkpoint, dtype=torch.bfloat16)
-    model.save_pretrained(checkpoint)
-
-    export(checkpoint, "onnx", tmp_path / "onnx", "--task", "tone")
-
-    assert "model.onnx: equals the model within" in capsys.readouterr().out
-
-
 def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
     """It may be where another disk is mounted, or the working directory."""
     folder = tmp_path / "bert"
@@ -187,6 +133,7 @@ def test_an_empty_folder_is_filled_and_stays(checkpoint, tmp_path):
     assert folder.stat().st_ino == before
     assert {"config.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
     assert not [path for path in folder.iterdir() if path.is_dir()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "own"]
 
 
 def page_snippet():
@@ -197,7 +144,7 @@ def page_snippet():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
+@needs_onnx
 def test_the_code_of_the_page_answers_as_predict(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     export(checkpoint, "onnx", "onnx")

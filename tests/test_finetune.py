@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,25 +36,27 @@ def files(tmp_path_factory):
 def recipe(files):
     """Return a recipe of six steps whose learning rate decays."""
     recipe = small_run.make_recipe(files) | {"lr_scheduler_type": "linear"}
+    if find_spec("tensorboard"):
+        recipe["report_to"] = "tensorboard"
     recipe["tasks"]["scores"]["max_train_samples"] = 20
     return recipe
 
 
 @pytest.fixture(scope="module")
 def run(files, recipe):
-    """Run the recipe once; return the folder and the output."""
-    printed = train(files, recipe)
-    return files / "out", printed
+    """Run the recipe once; return the folder."""
+    train(files, recipe)
+    return files / "out"
 
 
 @pytest.fixture(scope="module")
 def metrics(run):
     """Read metrics.json."""
-    return json.loads((run[0] / "metrics.json").read_text())
+    return json.loads((run / "metrics.json").read_text())
 
 
 def test_the_card_holds_results_limits_data_command_and_recipe(run, metrics):
-    text = (run[0] / "README.md").read_text()
+    text = (run / "README.md").read_text()
 
     parts = ["## Limits", "## Use", "validation:", "train:", "## Training"]
     places = [text.index(part) for part in parts]
@@ -66,20 +69,16 @@ def test_the_card_holds_results_limits_data_command_and_recipe(run, metrics):
     assert len(results) == 7
     value, error = validation["metrics"]["scores_pearson"], validation["standard_errors"]["scores"]
     assert re.search(rf"\| scores +\| pearson +\| {value:.4f} \| +{error:.4f} \| +9 \|", text)
-    for part in ("learning_rate: 0.01", f'path = "{run[0]}"\n', metrics["command"]):
+    for part in ("learning_rate: 0.01", f'path = "{run}"\n', metrics["command"]):
         assert part in text
 
 
-def test_the_report_shows_errors_of_the_validation_file_and_is_named_last(run, metrics):
-    text = (run[0] / "report.html").read_text()
+def test_the_report_shows_errors_of_the_validation_file(run, metrics):
+    text = (run / "report.html").read_text()
 
-    assert run[1].splitlines()[-2:] == [
-        f"report: {run[0]}/report.html",
-        f'next: minbert predict {run[0]} --task moods "A sentence."',
-    ]
     for value in metrics["validation"]["metrics"].values():
         assert f"{value:.4f}" in text
-    errors = read_blocks(run[0], "pairs")["Worst errors"]["rows"]
+    errors = read_blocks(run, "pairs")["Worst errors"]["rows"]
     rows = {row[0]: row for row in small_run.make_rows("dev")}
     assert errors
     for error in errors:
@@ -94,26 +93,12 @@ def test_training_rows_and_texts_can_be_left_out(run, files, recipe):
     assert "train" not in json.loads((folder / "metrics.json").read_text())
     table = (folder / "predictions" / "pairs-dev.csv").read_text()
     assert table.startswith("id,label,prediction,probability\n")
-    assert "this garden was" in (run[0] / "report.json").read_text()
+    assert "this garden was" in (run / "report.json").read_text()
     for name in ("report.json", "report.html"):
-        assert "garden" in (run[0] / name).read_text()
+        assert "garden" in (run / name).read_text()
         assert "garden" not in (folder / name).read_text()
-    weights, expected = read_weights(folder), read_weights(run[0])
+    weights, expected = read_weights(folder), read_weights(run)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-
-
-def test_frozen_trains_the_heads_only(run, files, recipe):
-    folder = files / "frozen"
-    # a cosine head has no weights
-    tasks = recipe["tasks"] | {"scores": recipe["tasks"]["scores"] | {"head": "concat"}}
-    start = {"model_name_or_path": str(run[0]), "model_config": {}, "freeze_encoder": True}
-    start |= small_run.QUICK
-
-    train(files, recipe | start | {"tasks": tasks}, "--output_dir", str(folder))
-
-    before, after = read_weights(run[0]), read_weights(folder)
-    same = {name for name in after if name in before and torch.equal(before[name], after[name])}
-    assert same == {name for name in after if not name.startswith("heads.")}
 
 
 def prepare(files, recipe, *flags):
@@ -176,17 +161,12 @@ METRICS = {"eval/moods_accuracy", "eval/pairs_f1", "eval/scores_pearson", "eval/
 LOSSES = {"train/loss_moods", "train/loss_pairs", "train/loss_scores"}
 
 
-def test_tensorboard_hears_of_every_task(tmp_path):
+def test_tensorboard_hears_of_every_task(run, metrics):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path) | {"report_to": "tensorboard", "report_examples": 0}
-    train(tmp_path, recipe)
-
-    results = json.loads((tmp_path / "out" / "metrics.json").read_text("utf-8"))
-    expected = results["validation"]["metrics"]["scores_pearson"]  # of the last weights
-    (folder,) = (tmp_path / "out" / "runs").iterdir()
+    expected = metrics["validation"]["metrics"]["scores_pearson"]  # of the last weights
+    (folder,) = (run / "runs").iterdir()
     events = EventAccumulator(str(folder)).Reload()
 
     assert set(events.Tags()["scalars"]) >= METRICS | LOSSES

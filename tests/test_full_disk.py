@@ -88,9 +88,10 @@ def assert_nothing_half_written(output):
         assert checkpoint_problem(folder, 1) is None
 
 
+FAST = ("on_step_end", 3, "model.safetensors", "checkpoint-4'")
 CASES = [  # when the disk is full, by the size of which file, and the path in the message
     ("on_step_end", 0, "model.safetensors", "checkpoint-2'"),
-    ("on_step_end", 3, "model.safetensors", "checkpoint-4'"),
+    FAST,
     ("on_step_end", 3, "optimizer.pt", "checkpoint-4'"),
     ("on_step_end", 5, "scheduler.pt", ""),
     ("on_train_end", 0, "model.safetensors", "out'"),
@@ -117,16 +118,15 @@ def check_case(tmp_path, whole, event, step, limit, name):
         assert (output / file).read_bytes() == (whole / file).read_bytes()
 
 
-def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, whole):
-    event, step, file, name = CASES[1]
-    known = sizes(whole / "checkpoint-4") | sizes(whole)
-    check_case(tmp_path, whole, event, step, known[file] - 1, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}")
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
-def test_wherever_the_disk_is_full(tmp_path, whole, case, part):
+@pytest.mark.parametrize(
+    ("case", "part"),
+    [
+        pytest.param(case, part, marks=[pytest.mark.slow] * ((case, part) != (FAST, 1.0)))
+        for case in CASES
+        for part in (0.0, 0.5, 1.0)
+    ],
+)
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, whole, case, part):
     event, step, file, name = case
     known = sizes(whole / "checkpoint-4") | sizes(whole)
     # the largest limit that does not let the file through; below some, another file is the first

@@ -1,4 +1,4 @@
-"""Runs of torchrun: one that starts again after a failure, and one of two machines."""
+"""Launchers: a run of accelerate that starts again after a failure, and one of two machines."""
 
 import subprocess
 import sys
@@ -27,14 +27,14 @@ finetune.main(sys.argv[2:])
 """
 
 
-def torchrun(folder, step, *flags):
+def launch(folder, step, *flags):
     """Run a program whose last process is killed at a step; return the result."""
     (folder / "program.py").write_text(PROGRAM)
-    command = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
-    command += ["--rdzv-endpoint", f"localhost:{free_port()}", "--max-restarts", "2"]
+    command = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    command += ["--main_process_port", str(free_port()), "--max_restarts", "2"]
     # else a restarted process may find the addresses of those that were killed (torch 2.13)
     store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    words = [*command, "--nproc_per_node", "2", "program.py", step, *flags]
+    words = [*command, "program.py", step, *flags]
     return run_python(*words, folder=folder, environment=ENVIRONMENT | store)
 
 
@@ -42,9 +42,9 @@ def torchrun(folder, step, *flags):
 def test_a_restarted_run_ends_as_one_that_was_not_disturbed(tmp_path):
     recipe = write_recipe(tmp_path, processes=2, num_train_epochs=2).name
     flags = [recipe, "--resume_from_checkpoint", "true", "--output_dir"]
-    torchrun(tmp_path, 0, *flags, "whole")
+    launch(tmp_path, 0, *flags, "whole")
 
-    done = torchrun(tmp_path, 7, *flags, "restarted")
+    done = launch(tmp_path, 7, *flags, "restarted")
 
     assert "exitcode: -9" in done.stderr
     left, right = (tmp_path / name / "model.safetensors" for name in ("whole", "restarted"))

@@ -173,20 +173,3 @@ def test_packed_and_padded_batches_and_all_orders_are_equal(make, tokenizer, imp
     order = [4, 0, 5, 3, 1, 2]
     other = model(**tiny.collate("own", rows, order, packed=True))
     torch.testing.assert_close(other.logits, expected.logits[order])
-
-
-# Messages
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"window_overlap": -1}, "from 0 to half of max_length=8"),
-        ({"max_windows": 0}, "max_windows=0 must be at least 1"),
-        ({"pair_encoding": "joint"}, "does not fit pair_encoding 'joint'"),
-        ({"problem_type": "contrastive", "labels": None}, "does not fit contrastive"),
-    ],
-)
-def test_keys_that_do_not_fit_are_refused(make, keys, message):
-    with pytest.raises(Exception, match=message):
-        make(**keys)

@@ -4,14 +4,13 @@ import csv
 import json
 
 import datasets
-import numpy as np
 import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task
 from modeling_minbert import parse_task
+from tests.loss_cases import make_rows
 from tests.modeling_minbert.conftest import WORDS
 from tests.small_run import load_rows, make_tokenizer
-from tests.trainers import tiny
 from trainers import PROBLEMS
 
 KIND = "multiple_choice"
@@ -122,24 +121,12 @@ def test_sequences_are_those_of_transformers_example(tmp_path):
 # Training
 
 
-def make_rows(count=12):
-    generator = np.random.default_rng(0)
-    ids = [
-        [generator.integers(1, tiny.VOCABULARY, size=size).tolist() for size in sizes]
-        for sizes in generator.integers(3, 9, size=(count, 3)).tolist()
-    ]
-    types = [[[0] * len(part) for part in row] for row in ids]
-    columns = {"id": list(map(str, range(count))), "input_ids": ids, "token_type_ids": types}
-    columns |= {"length": [max(map(len, row)) for row in ids]}
-    return datasets.Dataset.from_dict(columns | {"labels": [row % 3 for row in range(count)]})
-
-
 def make_problem(**fields):
     return PROBLEMS[KIND]("ends", parse_task("ends", {"problem_type": KIND, **fields}))
 
 
 def test_rows_are_checked_before_training():
-    problem, rows = make_problem(num_choices=3), make_rows()
+    problem, rows = make_problem(num_choices=3), make_rows(KIND, {"num_choices": 3}, count=12)
     problem.check("rows", rows)
 
     with pytest.raises(ValueError, match=r"a list of 4 sequences, one for each choice"):

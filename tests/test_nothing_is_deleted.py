@@ -2,15 +2,13 @@
 
 import json
 import shutil
-from contextlib import redirect_stdout
-from io import StringIO
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from minbert_cli import __main__ as minbert, finetune, predict
+from minbert_cli import __main__ as minbert
 from tests import small_run
 
 FOREIGN = {
@@ -40,18 +38,10 @@ def read(folder):
     }
 
 
-def run(program, *argv):
-    """Run a program; return its output."""
-    printed = StringIO()
-    with redirect_stdout(printed):
-        minbert.main([program.__name__.rpartition(".")[2], *map(str, argv)])
-    return printed.getvalue()
-
-
-def refused(program, *argv):
-    """Check that a program refuses a command."""
+def refused(command, *argv):
+    """Check that a command is refused."""
     with pytest.raises(SystemExit) as stop:
-        run(program, *argv)
+        minbert.main([command, *map(str, argv)])
     assert stop.value.code in (1, 2)
 
 
@@ -71,7 +61,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(files):
     """Run the recipe once."""
-    run(finetune, files / "recipe.yaml")
+    small_run.train(files / "recipe.yaml")
     return files / "out"
 
 
@@ -84,14 +74,14 @@ def folder(finished, tmp_path):
 def train(files, folder, *flags):
     """Train another run in a folder."""
     flags = ("--output_dir", folder, "--seed", 2, *flags, OVERWRITE)
-    return run(finetune, files / "recipe.yaml", *flags)
+    return small_run.train(files / "recipe.yaml", *flags)
 
 
 def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys):
     write(tmp_path / "mine", FOREIGN)
     write(tmp_path / "other", {"notes.txt": "years of work"})
 
-    refused(finetune, files / "recipe.yaml", "--output_dir", tmp_path / "mine", OVERWRITE)
+    refused("finetune", files / "recipe.yaml", "--output_dir", tmp_path / "mine", OVERWRITE)
 
     names = "1_Pooling/config.json, README.md, checkpoint-best, config.json, glue/CoLA/train.tsv"
     message = f"has {names}, predictions/mine.csv, which no run wrote and this one would replace"
@@ -106,7 +96,7 @@ def test_files_that_were_added_to_a_run_are_not_deleted_with_it(files, folder, c
     write(folder, {"predictions/mine.csv": "mine"})
     before = read(folder)
 
-    refused(finetune, files / "recipe.yaml", "--output_dir", folder, "--seed", 2, OVERWRITE)
+    refused("finetune", files / "recipe.yaml", "--output_dir", folder, "--seed", 2, OVERWRITE)
 
     assert "has predictions/mine.csv, which no run wrote" in capsys.readouterr().err
     assert read(folder) == before
@@ -133,7 +123,7 @@ def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys):
     shutil.copytree(folder / "checkpoint-3", folder / "checkpoint-3-best")
 
     refused(
-        *(finetune, files / "recipe.yaml", "--output_dir", folder, "--num_train_epochs", 5),
+        *("finetune", files / "recipe.yaml", "--output_dir", folder, "--num_train_epochs", 5),
         *("--resume_from_checkpoint", "true", "--overwrite_output_dir"),
     )
 
@@ -166,7 +156,7 @@ def test_a_run_does_not_replace_what_it_reads(files, folder, capsys, flags, mess
 def test_a_finished_run_can_be_trained_further_and_kept(files, folder, capsys, more, resume):
     before = read(folder)
 
-    refused(finetune, files / "recipe.yaml", "--output_dir", folder, *more, *resume)
+    refused("finetune", files / "recipe.yaml", "--output_dir", folder, *more, *resume)
 
     further = ["--model_name_or_path", str(folder)]
     message = capsys.readouterr().err
@@ -176,7 +166,7 @@ def test_a_finished_run_can_be_trained_further_and_kept(files, folder, capsys, m
         return
     # almost no learning rate: the weights are those that it starts from, heads included
     flags = ["--output_dir", folder.parent / "further", "--learning_rate", "1e-9"]
-    run(finetune, files / "recipe.yaml", *further, "--model_config", "{}", *flags)
+    small_run.train(files / "recipe.yaml", *further, "--model_config", "{}", *flags)
     assert read(folder) == before
     names = ("run", "further")
     old, new = (load_file(folder.parent / name / "model.safetensors") for name in names)
@@ -211,7 +201,7 @@ def test_predictions_do_not_replace_their_texts(finished, tmp_path, capsys):
         ("--task", "moods", "--file", texts, "--output", tmp_path / "x/../texts.jsonl"),
     ):
         (tmp_path / "x").mkdir(exist_ok=True)
-        refused(predict, finished, *flags)
+        refused("predict", finished, *flags)
 
         assert f"the output would replace {texts}" in capsys.readouterr().err
         assert texts.read_text() == "a fine day\n"

@@ -15,7 +15,6 @@ from torch.testing import assert_close
 
 from datasets_scripts.readers import read_records
 from minbert_cli import __main__ as minbert
-from minbert_cli.predicting import flatten, join
 from modeling_minbert import MinBertForMultiTask
 from tests import small_run
 
@@ -27,9 +26,9 @@ TASKS = {
     "parts": {"problem_type": "token_classification", "labels": ["noun", "verb"]},
     "same": {"problem_type": "paraphrase"},
     "near": {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"},
+    "sizes": {"problem_type": "regression", "targets": ["x", "y"]},
 }
 TEXTS = ["the cat sat", "a dog ran", "the cat sat", "the tree is a tree", "a dog sat"]
-PAIRS = [("the cat sat", "a dog"), ("a tree", "a mat")]
 
 
 @pytest.fixture(scope="module")
@@ -170,36 +169,21 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
-def test_what_is_printable_to_somebody_is_kept(run, tmp_path, suffix):
-    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in ODD.values()])
-    output = tmp_path / f"found.{suffix}"
-
-    run("--task", "tone", "--file", source, "--text_columns", "text", "--output", output)
-
-    content = output.read_bytes().decode("utf-8")
-    if suffix == "jsonl":
-        texts = [json.loads(line)["text"] for line in content.split("\n")[:-1]]
-    elif suffix == "csv":
-        texts = [row["text"] for row in csv.DictReader(content.splitlines(keepends=True))]
-    else:
-        texts = [line.split("\t")[2] for line in content.split("\n")[1:-1]]
-    assert texts == [*ODD.values()]
-
-
 QUOTED = ['"a" cat', '"a dog', 'ran"', 'the "tree"', "\"a\ttab\"\nand\u2028a 'line'", "a, cat; |"]
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "csv"])
-def test_tables_of_texts_with_quotes_are_read_back(run, tmp_path, suffix):
-    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in QUOTED])
+def test_tables_of_texts_with_quotes_and_what_somebody_can_print_are_read_back(
+    run, tmp_path, suffix
+):
+    texts = [*QUOTED, *ODD.values()]
+    source = small_run.write_jsonl(tmp_path / "t.jsonl", [{"text": text} for text in texts])
     output = tmp_path / f"found.{suffix}"
 
     run("--task", "tone", "--file", source, "--text_columns", "text", "--output", output)
 
-    expected = [text.replace("\u2028", " ") for text in QUOTED]
-    if suffix == "tsv":
-        expected = [re.sub(r"\s", " ", text) for text in QUOTED]
+    ends = "[\t\n\u2028]" if suffix == "tsv" else "\u2028"
+    expected = [re.sub(ends, " ", text) for text in texts]
     found = [record.values["text"] for record in read_records(str(output), ("text",))]
     assert found == expected
     table = pd.read_csv(output, sep="\t" if suffix == "tsv" else ",")
@@ -316,23 +300,13 @@ def test_an_output_does_not_hide_the_score_of_another(run, tmp_path, capsys):
 def test_all_tasks_of_texts_are_keys_of_json_lines(run, model):
     rows = [json.loads(line) for line in run("--task", "all", "--format", "jsonl", *TEXTS)]
 
-    names = ["parts", "tags", "tone", "topics"]
+    names = ["parts", "sizes", "tags", "tone", "topics"]
     expected = {name: model.predict(name, TEXTS) for name in names}
     for place, (row, text) in enumerate(zip(rows, TEXTS, strict=True)):
         assert list(row) == [*names, "text"]
         assert row == {**{name: expected[name][place] for name in names}, "text": text}
-    assert run.notes == "predicting parts, tags, tone, topics; not near, same, which take pairs\n"
-
-
-def test_all_tasks_of_pairs_are_predicted(run, model):
-    stdin = "".join("\t".join(pair) + "\n" for pair in PAIRS).encode()
-    lines = run("--task", "all", "--format", "jsonl", stdin=stdin)
-
-    rows = [json.loads(line) for line in lines]
-    assert run.notes.startswith("predicting near, same; not parts, tags, tone, topics, which take ")
-    assert [row["near"] for row in rows] == model.predict("near", PAIRS)
-    assert [row["same"] for row in rows] == model.predict("same", PAIRS)
-    assert [(row["text1"], row["text2"]) for row in rows] == PAIRS
+    others = "not near, same, which take pairs"
+    assert run.notes == f"predicting {', '.join(names)}; {others}\n"
 
 
 def test_a_single_text_among_pairs_is_refused(run, capsys):
@@ -345,14 +319,14 @@ def test_named_tasks_are_columns_of_one_table(run, model, tmp_path):
     sentences, output = tmp_path / "sentences.txt", tmp_path / "predictions.csv"
     sentences.write_text("".join(f"{text}\n" for text in TEXTS))
 
-    run("--task", "tone,topics,tags,parts", "--file", sentences, "--output", output)
+    run("--task", "tone,topics,tags,parts,sizes", "--file", sentences, "--output", output)
 
     assert run.notes == ""
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [
         *("tone.label", "tone.score", "topics.labels", "tags.entities"),
-        *("parts.words", "parts.tags", "parts.scores", "text"),
+        *("parts.words", "parts.tags", "parts.scores", "sizes.scores.x", "sizes.scores.y", "text"),
     ]
     assert [row["tone.label"] for row in rows] == [x["label"] for x in model.predict("tone", TEXTS)]
     entities = [json.loads(row["tags.entities"]) for row in rows]
@@ -391,14 +365,3 @@ def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
     assert "task 'text' has the name of a column" in capsys.readouterr().err
     header, _ = run("--task", "all", "a dog", folder=tmp_path)
     assert header == "text.label\ttext.score\ttone.label\ttone.score\ttext"
-
-
-def test_columns_are_those_of_pandas():
-    prediction = {"scores": {"length": 1.5, "price": 2.0}, "label": "long"}
-
-    columns = dict(flatten("own", prediction))
-
-    expected = pd.json_normalize({"own": prediction}).iloc[0].to_dict()
-    assert columns == expected
-    (row,) = join(iter([{"own": prediction}]), iter([{"text": "a"}]), nested=False)
-    assert row == expected | {"text": "a"}

@@ -124,18 +124,6 @@ def test_it_is_trained_and_measured_by_its_own_metrics(run):
     assert ("rdrop_divergence_own" in logged) == (kind not in UNREGULARIZED)
 
 
-UNPREDICTED = [kind for kind, example in EXAMPLES.items() if example.rows is None]
-
-
-@pytest.mark.parametrize("run", UNPREDICTED, indirect=True)
-def test_a_type_that_predicts_nothing_of_whole_texts_says_so(run):
-    kind, folder = run
-    model = MinBertForMultiTask.from_pretrained(folder / "out")
-
-    with pytest.raises(ValueError, match=f"task 'own' is .*{kind}"):
-        model.predict("own", ["a text"])
-
-
 def test_its_page_and_its_card_have_its_metric(run):
     kind, folder = run
     page = (folder / "out" / "report.html").read_text()

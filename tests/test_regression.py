@@ -80,15 +80,6 @@ def test_a_target_without_a_number_is_refused(tmp_path):
         loaded.head_facts()
 
 
-def test_a_number_with_an_underscore_is_none(tmp_path):
-    with pytest.raises(ValueError, match=r"20 of 20 rows are invalid.*label '0_0' is not a number"):
-        load(
-            tmp_path,
-            "text,age\n" + "".join(f"text {n},{n}_0\n" for n in range(20)),
-            label_column="age",
-        )
-
-
 # Model
 
 

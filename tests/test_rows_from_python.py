@@ -219,8 +219,6 @@ def test_rows_that_cannot_be_read_are_refused(tokenizer, rows, error, message):
 def test_what_a_task_lacks_is_named(tokenizer):
     rows = encode(tokenizer, "masked_lm")
 
-    with pytest.raises(ValueError, match="unknown problem_type 'clasification'; did you mean"):
-        Task("own", "clasification")
     with pytest.raises(ValueError, match="predicts masked tokens: give masking="):
         Task("own", "masked_lm", rows)
     with pytest.raises(ValueError, match="did you mean 'accuracy'"):

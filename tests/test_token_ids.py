@@ -54,15 +54,3 @@ def test_programs_refuse_it(checkpoint, monkeypatch, capsys, program, flags):
 
     assert MESSAGE in capsys.readouterr().err
     assert not (checkpoint.parent / "out").exists()
-
-
-def test_added_tokens_need_added_embeddings(checkpoint):
-    model = MinBertModel.from_pretrained(checkpoint)
-    tokenizer = model.tokenizer = small_run.make_tokenizer(WORDS)
-    assert model.encode("a cat").shape == (24,)
-
-    tokenizer.add_tokens(["bird"])
-    with pytest.raises(ValueError, match=r"'bird' the id 8, but .*resize_token_embeddings"):
-        model.encode("a bird")
-    model.resize_token_embeddings(len(tokenizer))
-    assert model.encode("a bird").shape == (24,)

@@ -1,7 +1,6 @@
 """Predictions split a text into the words that a model of tags was trained on."""
 
 import json
-import random
 
 import pytest
 
@@ -11,30 +10,15 @@ from tests import small_run
 
 
 def write_task(folder, name, sentences):
-    """Write sentences, lists of (word, tag), or of words whose tags alternate; return the keys."""
+    """Write sentences, lists of words whose tags alternate; return the keys."""
     blocks = []
     for sentence in sentences:
-        tagged = sentence
-        if isinstance(sentence[0], str):
-            tagged = zip(sentence, ["B-PER", "O"] * len(sentence), strict=False)
+        tagged = zip(sentence, ["B-PER", "O"] * len(sentence), strict=False)
         blocks.append("".join(f"{word} {tag}\n" for word, tag in tagged))
     path = folder / f"{name}.conll"
     path.write_text("\n".join(blocks), encoding="utf-8")
     files = {"train_file": str(path), "validation_file": str(path)}
     return {"problem_type": "token_classification", **files}
-
-
-def write_recipe(folder, tasks, **changes):
-    recipe = small_run.make_recipe(folder) | small_run.QUICK
-    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1, "tasks": tasks}
-    recipe["model_config"] |= {"vocab_size": 400}
-    return small_run.write_recipe(folder, recipe | changes)
-
-
-def train(folder, tasks, **changes):
-    """Train on tasks; return the model as it is loaded by its users, and what was printed."""
-    printed = small_run.train(write_recipe(folder, tasks, **changes))
-    return MinBertForMultiTask.from_pretrained(folder / "out"), printed
 
 
 ENGLISH = ["Ann 's sister lives in the U.S. .", "Bob does n't pay $ 1,000.50 , he said .", "Go !"]
@@ -96,7 +80,11 @@ def trained(tmp_path_factory):
     tasks = {name.replace(" ", "_"): sentences for name, sentences in kinds.items()}
     tasks = {name: write_task(folder, name, sentences) for name, sentences in tasks.items()}
     tasks["chosen"] = tasks["Chinese_words"] | {"words": "whitespace"}
-    return train(folder, tasks)
+    recipe = small_run.make_recipe(folder) | small_run.QUICK | {"tasks": tasks}
+    recipe |= {"steps_per_epoch": 1, "num_train_epochs": 1}
+    recipe["model_config"] |= {"vocab_size": 400}
+    printed = small_run.train(small_run.write_recipe(folder, recipe))
+    return MinBertForMultiTask.from_pretrained(folder / "out"), printed
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -134,21 +122,3 @@ def test_the_command_reads_such_words_from_a_file(trained, tmp_path):
 
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [line["words"] for line in lines] == [["上海", "在"], ["王明"]]
-
-
-def test_a_person_of_two_characters_is_one_person(tmp_path):
-    generator, sentences = random.Random(0), []
-    for _ in range(60):
-        name, place = generator.choice(["王明", "李四", "赵云"]), generator.choice(["北京", "上海"])
-        tags = ["B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "O"]
-        sentences.append(list(zip(f"{name}住在{place}。", tags, strict=True)))
-    changes = {"steps_per_epoch": 60, "num_train_epochs": 2, "learning_rate": 0.02}
-    task = write_task(tmp_path, "names", sentences)
-    model, _ = train(tmp_path, {"names": task}, **changes)
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert metrics["validation"]["metrics"]["names_f1"] == 1
-
-    (found,) = model.predict("names", ["王明住在北京。"])
-
-    entities = [(one["label"], one["text"], one["start"]) for one in found["entities"]]
-    assert entities == [("PER", "王明", 0), ("LOC", "北京", 4)]

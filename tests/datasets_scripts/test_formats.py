@@ -305,6 +305,7 @@ INVALID = {
     ],
     "regression": [
         ({"y": "1e39"}, "too large for float32"),
+        ({"y": "1_0"}, "label '1_0' is not a number"),
     ],
     "multi_label_classification": [
         ({"y": ["up", "wrm"]}, "'wrm' is not among the labels 'far', 'up'"),

@@ -146,6 +146,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
+        (
+            *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
+            "the tag 'B-a name' has white space, which separates",
+        ),
     ],
 )
 def test_bad_files_are_refused_by_line(tmp_path, train, validation, keys, message):
@@ -173,11 +177,6 @@ def test_ten_columns_are_conllu_only_if_they_begin_with_numbers(tmp_path):
     assert numbered.splits["train"]["words"][:] == [["1", "2-3", "win"]]
     plain = load(tmp_path, text.replace("1 ", "a ", 1))
     assert plain.splits["train"]["words"][:] == [["a", "2-3", "win"]]
-
-
-def test_a_tag_with_white_space_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="the tag 'B-a name' has white space, which separates"):
-        load(tmp_path, '{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', suffix="jsonl")
 
 
 def test_invalid_sentences_are_skipped_within_the_tolerance(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from datasets_scripts import DATASETS, TaskData
+from datasets_scripts import TaskData
 
 OWN = {
     "problem_type": "classification",
@@ -27,14 +27,6 @@ def test_built_in_dataset_without_a_folder_comes_from_the_hub(dataset, hub_id, c
     data = TaskData.from_recipe(dataset, {"dataset": dataset})
 
     assert (data.hub_id, data.text_columns, data.files) == (hub_id, columns, {})
-
-
-@pytest.mark.parametrize("dataset", [name for name in DATASETS if name.startswith("sample")])
-def test_the_folder_of_the_run_is_nothing_to_a_sample(dataset, tmp_path):
-    data = TaskData.from_recipe("t", {"dataset": dataset}, data_dir=tmp_path)
-
-    assert data.files == {}
-    assert data.hub_id is None
 
 
 def test_own_files_are_looked_up_in_the_folder_of_the_task_only():

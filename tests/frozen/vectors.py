@@ -1,7 +1,6 @@
 """Numbers of ``encode``, its precisions and exported files, and what ``predict`` searches."""
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import torch
 
 from modeling_minbert import MinBertForMultiTask, MinBertInt8Config
 from tests.frozen.outcomes import Case, Rough, Workshop
+from tests.minbert_onnx.examples import HAS_ONNX
 
 TEXTS = [
     "the river is fine",
     "this song was dull, cold and bleak",
     "a garden of windows and stories and songs and rivers, lovely and warm, cold and bleak " * 3,
 ]
-HAS_ONNX = all(map(find_spec, ("onnx", "onnxscript", "onnxruntime")))
 HAS_BYTES = torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported()
 
 

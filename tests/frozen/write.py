@@ -2,32 +2,22 @@
 
 import os
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
-# Libraries read these when they are imported; as in tests/conftest.py
-FOLDER = tempfile.TemporaryDirectory(prefix="minbert-frozen-")
-for variable in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ASSETS_CACHE", "HF_MODULES_CACHE"):
-    os.environ.pop(variable, None)
-os.environ |= {
-    "HF_HOME": FOLDER.name,
-    "HF_HUB_OFFLINE": "1",
-    "COLUMNS": "100",
-    "CUDA_VISIBLE_DEVICES": "",
-    "MPLBACKEND": "Agg",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# which must be the first, since libraries read its variables when they are imported
+from tests import conftest
 
-from tests.frozen.outcomes import DATA, Workshop, lines_of, read_frozen  # noqa: E402
-from tests.frozen.sections import SECTIONS, find_missing  # noqa: E402
+os.environ |= {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""}
+
+from tests.frozen.outcomes import DATA, Workshop, lines_of, read_frozen
+from tests.frozen.sections import SECTIONS, find_missing
 
 
 def write(asked: list[str]) -> int:
     """Write the sections or cases asked for, or all; others stay. Returns how many failed."""
     failed = 0
-    workshop = Workshop(Path(FOLDER.name) / "runs")
+    workshop = Workshop(Path(conftest.CACHE) / "runs")
     DATA.mkdir(exist_ok=True)
     for section, cases in SECTIONS.items():
         wanted = [
@@ -48,5 +38,6 @@ def write(asked: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    with FOLDER:
-        sys.exit(min(write(sys.argv[1:]), 1))
+    status = min(write(sys.argv[1:]), 1)
+    conftest.pytest_unconfigure()
+    sys.exit(status)

@@ -57,8 +57,6 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
         ("seed: 1", (), "recipe.yaml: no key says which program it is for"),
         ("rows: {a: {base: sst}}", (), "use minbert experiments FILE --dry_run"),
         (FINETUNE, ("--tasks.own.label_column", "lable"), "'lable'"),
-        (FINETUNE, ("--model_name_or_path", "no/such/folder"), "no/such/folder"),
-        (FINETUNE, ("--learning_rate", "-1"), "learning_rate"),
     ],
 )
 @pytest.mark.usefixtures("folder")

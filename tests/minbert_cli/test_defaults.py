@@ -186,24 +186,6 @@ def test_a_run_shows_what_it_chose_and_resumes(tmp_path, capsys):
     assert settings["num_train_epochs"] == 1
 
 
-def test_training_that_goes_on_keeps_the_heads(tmp_path):
-    small_run.write_files(tmp_path)
-    recipe = small_run.make_recipe(tmp_path) | {"max_steps": 1} | small_run.QUICK
-    recipe["tasks"]["scores"] |= {"pair_encoding": "separate", "pooling": "mean"}
-    recipe["tasks"]["moods"]["pooling"] = "cls"
-    small_run.train(small_run.write_recipe(tmp_path, recipe))
-    # without this, the pooling of the folder's sentence vectors would be that of new heads
-    del recipe["tasks"]["moods"]["pooling"]
-    del recipe["model_config"]
-    recipe |= {"model_name_or_path": str(tmp_path / "out"), "output_dir": str(tmp_path / "more")}
-
-    shown = small_run.train(small_run.write_recipe(tmp_path, recipe))
-
-    assert "as the checkpoint's head of this task" in shown
-    model = MinBertForMultiTask.from_pretrained(tmp_path / "more")
-    assert model.config.task("moods").pooling == "cls"
-
-
 @pytest.mark.parametrize(
     ("options", "rate"),
     [

@@ -14,11 +14,7 @@ PAGES = json.loads(program_help.FILE.read_text(encoding="utf-8"))
 COMMANDS = [command.name for command in minbert.app.registered_commands]
 # Others are among the frozen messages.
 WRONG_FLAGS = [
-    "finetune --no_such_flag 1",
-    "finetune --tasks no_such_task",
     "finetune --model_config {a",
-    "predict folder --precision float8",
-    "predict folder --embed a.npy --explain",
     "experiments --seeds many",
     "experiments compare one",
     "recipes sst sts",
@@ -128,7 +124,6 @@ def test_the_list_has_every_recipe_with_its_first_line(capsys):
 
     text = capsys.readouterr().out
     assert all(f"\n{name} " in f"\n{text}" for name in recipes.list_recipes())
-    assert "cs224n                    One model for sentiment (SST-5), paraphrase (Quora)" in text
     assert all(len(line) <= 100 for line in text.splitlines())
     assert all(recipes.describe_recipe(name).endswith(".") for name in recipes.list_recipes())
 

@@ -5,7 +5,7 @@ import pytest
 
 from minbert_cli import exporting as onnx_files
 from modeling_minbert import export_onnx
-from tests.modeling_minbert.test_onnx import needs_onnx
+from tests.minbert_onnx.examples import needs_onnx
 from tests.small_run import make_model
 
 TASKS = {

@@ -96,18 +96,6 @@ def test_an_unfinished_run_is_not_begun_again(folder):
 
 
 @pytest.mark.parametrize(
-    ("resume", "message"),
-    [(False, "holds a run with another seed, tasks"), (True, "resumes with another seed, tasks")],
-)
-def test_a_different_run_is_named_by_its_differences(folder, resume, message):
-    start_run(folder, SETTINGS, resume=False)
-    finish_run(folder)
-
-    with pytest.raises(ValueError, match=message):
-        check(folder, SETTINGS | {"seed": 2, "tasks": {}}, resume=resume)
-
-
-@pytest.mark.parametrize(
     ("resume", "message"), [(False, "holds a run with other"), (True, "resumes with other")]
 )
 @pytest.mark.parametrize("finished", [False, True])

@@ -5,13 +5,12 @@ import importlib.util
 import numpy as np
 import pytest
 
+from tests.modeling_minbert.conftest import WORDS
 from tests.small_run import make_model, vary_weights
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 
-WORDS = ["a", "bird", "cat", "dog", "far", "in", "is", "mat", "not", "on", "ran", "sang", "sat"]
-WORDS += ["the", "tree", "very", "was", "well"]
 LONG = "the bird sang very well was the dog in the tree on the mat is the cat far " * 3
 TEXTS = ["the cat sat on the mat", "a dog ran", "is the bird not far in the tree", "far", LONG]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))

@@ -11,7 +11,7 @@ from modeling_minbert import (
     tokenize,
     tokenize_words,
 )
-from tests.minbert_onnx.examples import WORDS
+from tests.modeling_minbert.conftest import WORDS
 from tests.small_run import make_tokenizer
 from tests.small_tokenizers import TOKENIZERS, list_texts
 

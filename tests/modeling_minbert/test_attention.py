@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from modeling_minbert import MinBertConfig, MinBertModel, MinBertSequences
+from modeling_minbert import MinBertSequences
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -111,76 +111,3 @@ def test_dropout_zeroes_weights_and_scales_the_rest(rate):
     assert abs(1 - kept.float().mean() - rate) < 4 * sigma
     expected = (1 / own[:, None] / (1 - rate)).expand_as(inside)[inside][kept]
     assert_close(weights[inside][kept], expected)
-
-
-# No sequence sees another
-
-
-@pytest.fixture
-def build(tiny_sizes):
-    """Return a function that makes an encoder without dropout."""
-
-    def build(attention):
-        torch.manual_seed(0)
-        settings = {"initializer_range": 0.2, "attn_implementation": attention}
-        config = MinBertConfig(
-            **tiny_sizes, **settings, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-        )
-        return MinBertModel(config).eval()
-
-    return build
-
-
-LAYOUTS = pytest.mark.parametrize(
-    ("attention", "packed"),
-    [("sdpa", True), ("sdpa", False), ("eager", True), ("eager", False)],
-    ids=["sdpa-packed", "sdpa-padded", "eager-packed", "eager-padded"],
-)
-
-
-def lay_out(mask, packed):
-    """Return the inputs beside tokens, and a function that selects real tokens of (B, L, ...)."""
-    if not packed:
-        return {"attention_mask": mask}, lambda values: values
-    offsets = F.pad(mask.sum(dim=1).cumsum(0), (1, 0)).int()
-    extra = {"cu_seq_lens_q": offsets, "max_length_q": mask.shape[1]}
-    return extra, lambda values: values[mask == 1].unsqueeze(0)
-
-
-@LAYOUTS
-@pytest.mark.parametrize("gradient", [True, False])
-def test_other_sequences_do_not_change_a_bit_of_the_states(
-    build, tiny_batch, attention, packed, gradient
-):
-    model, mask = build(attention), tiny_batch["attention_mask"]
-    extra, choose = lay_out(mask, packed)
-    owner = choose(torch.arange(5)[:, None].expand(5, 7))[choose(mask) == 1]
-
-    with torch.set_grad_enabled(gradient):
-        before = model(choose(tiny_batch["input_ids"]), **extra).last_hidden_state
-        for row in range(5):
-            changed = tiny_batch["input_ids"].clone()
-            changed[row] = (changed[row] + 7) % 30 + 1
-            after = model(choose(changed), **extra).last_hidden_state
-
-            real = choose(mask) == 1
-            same = (before == after)[real].all(dim=1)
-            assert same[owner != row].all()
-            assert not same[owner == row].any()
-
-
-@LAYOUTS
-def test_no_gradient_reaches_other_sequences(build, tiny_batch, attention, packed):
-    model, mask = build(attention), tiny_batch["attention_mask"]
-    extra, choose = lay_out(mask, packed)
-    embeds = model.get_input_embeddings()(choose(tiny_batch["input_ids"])).detach()
-    owner = choose(torch.arange(5)[:, None].expand(5, 7))
-    real = choose(mask) == 1
-
-    for row in range(5):
-        given = embeds.clone().requires_grad_()
-        states = model(inputs_embeds=given, **extra).last_hidden_state
-        states[(owner == row) & real].square().sum().backward()
-
-        reached = (given.grad != 0).any(dim=-1)
-        assert torch.equal(reached, (owner == row) & real)

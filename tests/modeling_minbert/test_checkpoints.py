@@ -84,16 +84,6 @@ def test_every_kind_of_bert_loads_in_one_call(tiny_sizes, tiny_batch, tmp_path, 
     assert_same_outputs(load(MinBertModel, tmp_path), bert.bert, batch)
 
 
-def test_an_encoder_saved_alone_loads_into_every_model(tiny_sizes, tiny_batch, tasks, tmp_path):
-    bert = build("BertModel", tiny_sizes)
-    bert.save_pretrained(tmp_path)  # its keys have no `bert.` before them
-
-    model = MinBertForMultiTask.from_pretrained(tmp_path, tasks=tasks).eval()
-
-    assert_same_outputs(model.bert, bert, tiny_batch)
-    assert_same_outputs(load(MinBertModel, tmp_path), bert, tiny_batch)
-
-
 @pytest.mark.parametrize("model_class", [MinBertModel, MinBertForMaskedLM])
 def test_the_first_checkpoints_load(folder, tiny_batch, model_class):
     expected = load(model_class, folder)
@@ -134,19 +124,6 @@ def test_a_saved_folder_has_today_s_names_and_every_key(folder, tasks, name):
     assert not any(key.endswith(("gamma", "beta")) for key in state)
     assert not report.unexpected_keys
     assert set(report.missing_keys) <= set(model.all_tied_weights_keys)
-
-
-def test_a_multi_task_checkpoint_restores_everything(build_multitask, tiny_batch, tasks, tmp_path):
-    model = build_multitask(tasks)
-    model.save_pretrained(tmp_path)
-
-    loaded = load(MinBertForMultiTask, tmp_path)
-
-    assert loaded.config.tasks == model.config.tasks
-    assert loaded.config.id2label == {0: "down", 1: "level", 2: "up"}
-    assert loaded.heads["near"].score_range == [1, 5]
-    assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
-    assert_same_outputs(loaded, model, tiny_batch)
 
 
 @every_class

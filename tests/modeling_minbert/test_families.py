@@ -188,33 +188,6 @@ def test_outputs_losses_and_gradients_are_those_of_transformers(
             compare_weights(stock, ours, size, lambda parameter: parameter.grad)
 
 
-@every_device
-@pytest.mark.parametrize(("kind", "head"), [case for case in CASES if case[1]])
-def test_twenty_optimizer_steps_are_those_of_transformers(tmp_path, kind, head, device):
-    both = [model.to(device) for model in load_both(tmp_path, kind, head)]
-    forms = make_forms(both[0].config.pad_token_id, head)
-    for dtype, size in list_errors(kind):
-        losses, trained = [], [copy.deepcopy(model).to(dtype).train() for model in both]
-        for place, model in enumerate(trained):
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
-            for step in range(20):
-                optimizer.zero_grad()
-                batch = forms[step % len(forms)][place]
-                losses.append(model(**{key: x.to(device) for key, x in batch.items()}).loss)
-                losses[-1].backward()
-                optimizer.step()
-        assert_close(
-            torch.stack(losses[20:]),
-            torch.stack(losses[:20]),
-            atol=size,
-            rtol=size,
-            check_dtype=False,
-        )
-        # Adam divides by the size of a gradient, and that of a key's bias is only rounding
-        if dtype == torch.float64:
-            compare_weights(*trained, max(size, 1e-7), lambda parameter: parameter)
-
-
 @every_type
 @every_attention
 def test_hidden_states_are_those_of_transformers(tmp_path, kind, attention):

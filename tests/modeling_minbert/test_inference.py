@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from modeling_minbert import Encoded, Encoding, tokenize
-from modeling_minbert.inference import pack, pad
+from modeling_minbert import Encoded
 from modeling_minbert.rows import split_batches
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
@@ -49,31 +48,6 @@ def test_batches_keep_the_budget_and_no_row_is_lost(packed, sequences, budget):
         assert tokens <= budget or len(batch) == 1
     for batch, after in itertools.pairwise(batches):  # no batch had room for one more
         assert cost([rows[index] for index in [*batch, after[0]]], packed) > budget
-
-
-# Packing
-
-
-SENTENCES = ["the cat sat", "a dog", "the bird sang in the tree", "", "a cat is not a dog"]
-
-
-@pytest.mark.parametrize("task", ["tone", "same", "near", "echo"])
-def test_packed_and_padded_rows_give_the_same_logits(model, tokenizer, task):
-    spec = model.config.task(task)
-    rows = [(text,) for text in SENTENCES]
-    if spec.pair_encoding:
-        rows = list(zip(SENTENCES, SENTENCES[2:] + SENTENCES[:2], strict=True))
-    separate = spec.pair_encoding == "separate"
-    encoded = tokenize(tokenizer, rows, Encoding(17, spec.pair_encoding))
-
-    packed, padded = pack(encoded), pad(encoded, 0)
-
-    assert "attention_mask" not in packed
-    assert packed["input_ids"].shape == (1, sum(row.tokens for row in encoded))
-    assert len(packed["cu_seq_lens_q"]) == len(rows) * (1 + separate) + 1
-    assert padded["input_ids"].dim() == 2 + separate
-    actual = model(**packed, task=task).logits
-    assert_close(actual, model(**padded, task=task).logits, atol=1e-5, rtol=1e-5)
 
 
 # Streams

@@ -1,7 +1,5 @@
 """A model as ONNX: ONNX Runtime and the model agree on any batch."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -9,12 +7,10 @@ import minbert
 import modeling_minbert
 from modeling_minbert import MinBertConfig, export_onnx
 from modeling_minbert.packing import pool
+from tests.minbert_onnx.examples import HAS_ONNX, needs_onnx
 from tests.modeling_minbert.test_in_and_out import make_stock
 from tests.modeling_minbert.test_packed import PAIRS
 
-HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
-# an export takes some seconds, and importing its libraries more
-needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[onnx]'")
 SHAPES = [(2, 6), (1, 1), (5, 17), (3, 2)]
 CLASSES = [name for name in PAIRS if name != "MinBertModel"]
 

@@ -2,7 +2,6 @@
 
 import logging
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -10,6 +9,7 @@ from transformers import pipeline
 from transformers.pipelines import AggregationStrategy
 
 import modeling_minbert
+from tests.same_predictions import assert_same
 
 TEXTS = ["the cat sat on a mat", "far", "a bird sang very well in the tree"]
 PAIRS = [{"text": "the cat ran", "text_pair": "a dog was not far"}, {"text": TEXTS[0]}]
@@ -37,22 +37,6 @@ TASKS_OF = {
     "Model": "feature-extraction",
 }
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}
-
-
-def assert_close(found, expected):
-    """Compare nested results; scores up to rounding."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            assert_close(found[key], value)
-    elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_close(one, other)
-    elif isinstance(expected, float | np.floating):
-        assert found == pytest.approx(expected, abs=1e-5)
-    else:
-        assert found == expected
 
 
 @pytest.fixture
@@ -93,7 +77,7 @@ def test_pipelines_equal_stock_bert(save_stock, case, batch_size):
             [[row[0][:count]] for row, count in zip(rows, words, strict=True)]
             for rows in (found, expected)
         )
-    assert_close(found, expected)
+    assert_same(found, expected)
 
 
 def test_no_pipeline_calls_our_models_unsupported(save_stock, model, tmp_path, caplog):

@@ -8,10 +8,10 @@ from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertEmbedding, MinBertForMultiTask, MinBertModel
 from tests.small_run import save_model
+from tests.test_sentence_vectors_of_folders import NEAR, write
 
 SENTENCES = ["the cat sat", "a dog", "", "a cat is not a dog", "\x07 \N{GRINNING FACE} tree"]
 LONG = "the bird sang in the tree a cat is not a dog the cat sat in a tree not a bird"
-NEAR = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}
 
 
 @pytest.fixture
@@ -33,12 +33,6 @@ def model(build_multitask, tasks, tokenizer):
         "words": {"problem_type": "masked_lm"},
     }
     return build_multitask(tasks | extra, tokenizer)
-
-
-def write(folder, name, values):
-    """Write a JSON file of a folder."""
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text(json.dumps(values))
 
 
 def assert_equal_vectors(vectors, expected):
@@ -78,39 +72,19 @@ def test_a_folder_of_ours_gives_equal_vectors_there_and_again_here(
 
 
 @pytest.mark.slow  # importing it takes long
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
-def test_a_folder_of_theirs_opens_here(library, model, tmp_path, pooling, normalize):
-    model.save_as_transformers(tmp_path / "bert")
-    model.tokenizer.save_pretrained(tmp_path / "bert")
-    modules = library.sentence_transformer.modules
-    parts = [modules.Transformer(str(tmp_path / "bert"), max_seq_length=6)]
-    parts += [modules.Pooling(33, pooling)] + ([modules.Normalize()] if normalize else [])
-    theirs = library.SentenceTransformer(modules=parts, device="cpu")
-    theirs.save(str(tmp_path / "st"), create_model_card=False)
-
-    loaded = [
-        MinBertModel.from_pretrained(tmp_path / "st"),
-        MinBertForMultiTask.from_pretrained(tmp_path / "st", tasks={"near": NEAR}),
-    ]
-
-    expected = theirs.encode([*SENTENCES, LONG])
-    for each in loaded:
-        assert_equal_vectors(each.encode([*SENTENCES, LONG]), expected)
-
-
-@pytest.mark.slow  # importing it takes long
 @pytest.mark.parametrize("default", [None, "query", "passage"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_prompts_size_and_similarity_are_the_same_there_and_here(
     library, model, tmp_path, pooling, default
 ):
-    model.save_as_sentence_transformers(tmp_path / "plain", pooling=pooling, normalize=True)
-    prompts = {"query": "the bird ", "passage": "a dog "}
+    options = {"pooling": pooling, "normalize": pooling == "cls"}
+    model.save_as_sentence_transformers(tmp_path / "plain", **options)
+    texts, prompts = [*SENTENCES, LONG], {"query": "the bird ", "passage": "a dog "}
     theirs = library.SentenceTransformer(
         str(tmp_path / "plain"), device="cpu", prompts=prompts, default_prompt_name=default,
         similarity_fn_name="dot", truncate_dim=9,
     )  # fmt: skip
+    theirs.max_seq_length = 6
     theirs.save(str(tmp_path / "theirs"), create_model_card=False)
     ours = MinBertModel.from_pretrained(tmp_path / "theirs")
     ours.save_pretrained(tmp_path / "ours")
@@ -120,27 +94,19 @@ def test_prompts_size_and_similarity_are_the_same_there_and_here(
     loaded = MinBertModel.from_pretrained(tmp_path / "again")
 
     for method in ("encode", "encode_query", "encode_document"):
-        expected = torch.as_tensor(getattr(theirs, method)(SENTENCES))
+        expected = torch.as_tensor(getattr(theirs, method)(texts))
         for each in (ours, opened, loaded):
-            assert_equal_vectors(getattr(each, method)(SENTENCES), expected)
+            assert_equal_vectors(getattr(each, method)(texts), expected)
     expected = theirs.similarity(expected, expected)
     for each in (ours, opened, loaded):
-        assert_close(each.similarity(*[each.encode_document(SENTENCES)] * 2), expected)
+        assert_close(each.similarity(*[each.encode_document(texts)] * 2), expected)
 
 
 @pytest.mark.slow  # importing it takes long
-@pytest.mark.parametrize("fault", ["pooler", "no tokenizer"])
-def test_sentence_transformers_opens_nothing_whose_vectors_would_be_others(
-    library, model, tmp_path, fault
-):
-    encoder = model.base_model
-    if fault == "pooler":
-        encoder.tokenizer = model.tokenizer
-        encoder.config.sentence_embedding = {"pooling": "pooler"}
-    encoder.save_pretrained(tmp_path)
+def test_sentence_transformers_opens_no_folder_without_a_tokenizer(library, model, tmp_path):
+    model.base_model.save_pretrained(tmp_path)
 
-    message = "does not have what the vectors" if fault == "pooler" else "has no tokenizer"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="has no tokenizer"):
         library.SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
 
 

@@ -1,19 +1,11 @@
 """Fixtures of the trainer tests."""
 
-import gc
 from functools import partial
 
 import pytest
 
 from tests.trainers import tiny
 from trainers import evaluate_run, spread
-
-
-@pytest.fixture(scope="session", autouse=True)
-def frozen_imports():
-    """Exclude imported objects from garbage collection, with which every training begins."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening
 
-from tests.trainers.tiny import collate, make_rows
+from tests.trainers.tiny import collate
 from trainers import Task
 
 SINGLE = [
@@ -50,20 +49,6 @@ def test_packed_sequences_stand_in_one_row():
     assert batch["max_length_q"] == 3
     assert batch["labels"].tolist() == [2, 0]
     assert "attention_mask" not in batch
-
-
-def test_packed_batches_have_the_names_and_values_of_transformers():
-    rows = make_rows("moods", 9)
-    theirs = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(
-        [{"input_ids": row["input_ids"]} for row in rows]
-    )
-
-    ours = collate("moods", rows, packed=True)
-
-    for name in ("input_ids", "position_ids", "cu_seq_lens_q"):
-        assert torch.equal(ours[name], theirs[name])
-        assert ours[name].dtype == theirs[name].dtype
-    assert ours["max_length_q"] == theirs["max_length_q"]
 
 
 @pytest.mark.parametrize("rows", [SINGLE[:1], SEPARATE[:1]])

@@ -3,7 +3,6 @@
 import datasets
 import numpy as np
 import pytest
-import torch
 from sklearn.decomposition import TruncatedSVD
 from torch.testing import assert_close
 
@@ -53,17 +52,6 @@ def test_a_teacher_without_weight_leaves_the_bits_of_the_plain_run(make_trainer)
 
     assert_close(taught.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
     assert logs_of(taught)["distillation_moods"] > 0
-
-
-def test_several_teachers_count_as_the_mean_of_their_probabilities(make_trainer):
-    first, second = (torch.tensor(draw("moods", seed)) for seed in (1, 2))
-    mean = ((first / 2).softmax(-1) + (second / 2).softmax(-1)) / 2
-    one = 2 * mean.log()  # of which the softmax at temperature 2 is the mean
-    found = [
-        train(make_trainer, Distillation({"moods": given}, alpha=1.0, temperature=2.0))
-        for given in ([first, second], one)
-    ]
-    assert_close(*(trainer.model.state_dict() for trainer in found))
 
 
 def test_it_comes_before_methods_of_several_passes(make_trainer):

@@ -43,26 +43,17 @@ def trainer(make_trainer):
     return trainer
 
 
-def test_auxiliary_tasks_are_not_compared(make_trainer, encoded, tmp_path):
+def test_results_are_written_and_auxiliary_tasks_are_not_compared(make_trainer, encoded, tmp_path):
     trainer = make_trainer(own={"tasks": tiny.make_tasks(moods={"auxiliary": True})})
     rows = select(encoded, "validation")
     write_results(FinishedRun(trainer, rows, *evaluate_run(trainer, rows), FACTS))
 
-    samples = {path.name for path in (tmp_path / "run" / "predictions").glob("*.npz")}
-    assert samples == {"pairs-dev.npz", "scores-dev.npz"}
-
-
-def test_results_are_written(trainer, encoded, tmp_path):
-    write_results(FinishedRun(trainer, encoded, *evaluate_run(trainer, select(encoded)), FACTS))
-
-    folder = tmp_path / "run"
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert set(metrics["versions"]) == {"torch", "transformers", "accelerate", "datasets"}
     assert metrics["bad_rows"] == {"moods": ["a.tsv:3: no label"]}
     assert set(metrics["tasks"]) == set(tiny.SIZES)
-    assert len(list((folder / "predictions").iterdir())) == 9
-    first = (folder / "predictions" / "moods-test-output.csv").read_text().splitlines()[1]
-    assert first.startswith("moods-0 , ")
+    samples = {path.name for path in (tmp_path / "run" / "predictions").glob("*.npz")}
+    assert samples == {"pairs-dev.npz", "scores-dev.npz"}
 
 
 @pytest.mark.parametrize(

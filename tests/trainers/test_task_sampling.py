@@ -96,13 +96,6 @@ def test_the_round_robin_is_the_one_it_has_always_been():
     ]
 
 
-def test_the_round_goes_on_from_epoch_to_epoch():
-    sampler = make("round_robin", steps_per_epoch=1)
-
-    assert [tasks_of(read(sampler, epoch)) for epoch in range(4)] == [["a"], ["b"], ["c"], ["a"]]
-    assert sampler.count_task_rows(4) == {"a": 8, "b": 4, "c": 4}
-
-
 def test_a_mixed_step_equals_a_round_of_round_robin():
     mixed, turns = (
         make(name, steps_per_epoch=stop) for name, stop in (("mixed", 6), ("round_robin", 18))

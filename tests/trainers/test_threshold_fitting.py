@@ -6,15 +6,9 @@ import pytest
 import torch
 
 from modeling_minbert import MinBertForMultiTask, best_threshold
+from tests.modeling_minbert.test_threshold import RANKED
 from tests.trainers import tiny
 from trainers import Task
-
-RANKED = {
-    "problem_type": "paraphrase",
-    "pair_encoding": "separate",
-    "head": "cosine",
-    "loss": "multiple_negatives_ranking",
-}
 
 
 def make_pairs(count, seed):

@@ -74,12 +74,3 @@ def test_each_row_comes_once_per_pass_and_an_epoch_goes_on(ranks, by_length, sto
     fresh = make_sampler(ranks, by_length, steps_per_epoch=stop)
     assert epochs(fresh, 1, first=6) == batches[6 * len(sampler) : 7 * len(sampler)]
     assert epochs(sampler, 1, first=2) != epochs(sampler, 1, first=3)
-
-
-def test_a_row_above_the_budget_is_refused():
-    message = (
-        r"task 'b' has a row of 1,234 tokens, but max_tokens_per_batch is 90; make it at least "
-        r"1,234, or cut the rows with a smaller max_length"
-    )
-    with pytest.raises(ValueError, match=message):
-        make_sampler(tokens=TOKENS | {"b": np.full(90, 1234)})
