@@ -368,6 +368,24 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
+async def score_pairs(
+    server: Server, task: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[float], int]:
+    """Score pairs as other rerankers, in [0, 1], or by a cosine; also return their tokens."""
+    facts = server.tasks[task]
+    # whose probability is the score of a pair; None if there are no labels
+    label = (facts["labels"] or [None])[-1]
+    if facts["problem_type"] == "classification":
+        label = find_positive(task, facts["labels"])
+    result = await server.compute([task], pairs, top_k=1 if label is None else 2)
+    low, high = getattr(server.model.heads.get(task).task, "score_range", None) or (0, 1)
+    scores = []
+    for row in result.values[task]:
+        score = next(each["score"] for each in row if each.get("label") == label)
+        scores.append((score - low) / (high - low))
+    return scores, result.tokens
+
+
 async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
     refuse(body)
@@ -375,19 +393,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
     if body.top_n is not None and body.top_n < 1:
         raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
     task = server.find_task(server.find_model(body.model, task), has_pairs)
-    facts = server.tasks[task]
-    # whose probability is the score of a pair; None if there are no labels
-    label = (facts["labels"] or [None])[-1]
-    if facts["problem_type"] == "classification":
-        label = find_positive(task, facts["labels"])
-    pairs = [(body.query, text) for text in texts]
-    result = await server.compute([task], pairs, top_k=1 if label is None else 2)
-    scores = [
-        next(each["score"] for each in row if each.get("label") == label)
-        for row in result.values[task]
-    ]
-    low, high = getattr(server.model.heads.get(task).task, "score_range", None) or (0, 1)
-    scores = [(score - low) / (high - low) for score in scores]  # as those of other rerankers
+    scores, tokens = await score_pairs(server, task, [(body.query, text) for text in texts])
     order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]
     shown: list[dict[str, object]]
     if body.texts is not None:
@@ -399,7 +405,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
         "id": f"{time.time_ns():x}",
         "model": f"{server.name}/{task}",
         "results": [{"index": at, "relevance_score": scores[at]} | shown[at] for at in order],
-        "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens},
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
     }
 

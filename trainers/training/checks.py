@@ -107,17 +107,9 @@ def check_tasks(
             f"{type(model).__name__}.forward has no argument task, so all of {names} would train "
             "one head; use MinBertForMultiTask, or one task"
         )
-    config = getattr(find_inner(model), "config", None)
-    if hasattr(model, "_orig_mod"):  # whose weights would have names that nothing loads
-        raise ValueError(
-            "torch.compile has put the model into another one: compile it in place, by "
-            "model.compile()"
-        )
-    if getattr(config, "return_dict", True) is False:
-        raise ValueError(
-            "model.config.return_dict is False, but losses and predictions are read by name; set "
-            "it to True"
-        )
+    inner = find_inner(model)
+    config = getattr(inner, "config", None)
+    _check_model(model, config)
     specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     owners: dict[str, str] = {}  # of metrics, logged losses and files
@@ -131,7 +123,6 @@ def check_tasks(
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-    inner = find_inner(model)
     # one head, whose loss is that of transformers
     is_plain = getattr(config, "model_type", None) == "minbert" and not hasattr(inner, "heads")
     is_stock = is_plain or type(inner).__module__.startswith("transformers.")
@@ -139,6 +130,20 @@ def check_tasks(
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
     return by_name, problems
+
+
+def _check_model(model: nn.Module, config: object) -> None:
+    """Refuse a model whose weights or outputs would have names that nothing reads."""
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "torch.compile has put the model into another one: compile it in place, by "
+            "model.compile()"
+        )
+    if getattr(config, "return_dict", True) is False:
+        raise ValueError(
+            "model.config.return_dict is False, but losses and predictions are read by name; set "
+            "it to True"
+        )
 
 
 def _check_rows(
