@@ -112,7 +112,19 @@ def check_tasks(
     _check_model(model, config)
     specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
-    owners: dict[str, str] = {}  # of metrics, logged losses and files
+    _check_names(problems)
+    # one head, whose loss is that of transformers
+    is_plain = getattr(config, "model_type", None) == "minbert" and not hasattr(inner, "heads")
+    is_stock = is_plain or type(inner).__module__.startswith("transformers.")
+    _check_rows(by_name, problems, counts_missing=is_stock)
+    if all(task.training.auxiliary for task in tasks):
+        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
+    return by_name, problems
+
+
+def _check_names(problems: Mapping[str, AnyProblem]) -> None:
+    """Check that no two tasks have a metric, a logged loss or a file of the same name."""
+    owners: dict[str, str] = {}
     for task, problem in problems.items():
         metrics = ("loss", *TIMES, *(metric.name for metric in problem.reported))
         used = {task.casefold(), *(f"eval_{task}_{metric}" for metric in metrics)}
@@ -123,13 +135,6 @@ def check_tasks(
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-    # one head, whose loss is that of transformers
-    is_plain = getattr(config, "model_type", None) == "minbert" and not hasattr(inner, "heads")
-    is_stock = is_plain or type(inner).__module__.startswith("transformers.")
-    _check_rows(by_name, problems, counts_missing=is_stock)
-    if all(task.training.auxiliary for task in tasks):
-        raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
-    return by_name, problems
 
 
 def _check_model(model: nn.Module, config: object) -> None:
