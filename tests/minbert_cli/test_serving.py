@@ -385,6 +385,12 @@ def test_answers_do_not_depend_on_who_asks_beside(model):
         assert server.batcher.rows == 0
 
 
+@pytest.mark.slow
+def test_ten_thousand_requests(model):
+    with running(model, max_rows=10**6, max_tokens=1024) as (port, _):
+        ask_many(port, model, clients=25, requests=400)
+
+
 def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
     bad = ["fine", "not \ud800 text"]
 
