@@ -58,7 +58,7 @@ from .checks import (
     keep_row_lengths,
     needs_rows,
 )
-from .resuming import checkpoint_problem, last_complete_checkpoint, write_checksums
+from .resuming import find_missing, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class MultiTaskTrainer(Trainer):
             folder = last_complete_checkpoint(str(self.args.output_dir), count)
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
-        elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
+        elif folder and (problem := find_missing(Path(folder), count)) is not None:
             raise ValueError(
                 f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}; to start anew "
                 "from its weights, load the model from it"
