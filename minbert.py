@@ -72,7 +72,7 @@ def finetune(recipe: Recipe, **changes: Any) -> "MultiTaskTrainer":
 
     Raises:
         ValueError: If a key or a value is wrong, or as for the data; the message names it. Nothing
-            is written then.
+            is written then. Also if another run of the process has not ended.
         OSError: If a file cannot be read or written.
         TrainingDivergedError: If a loss, a gradient or a weight is NaN or infinite.
     """

@@ -4,6 +4,7 @@ import logging
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
@@ -41,6 +42,8 @@ INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the las
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 Made = TypeVar("Made")
+# Random state and the output of libraries are those of the process.
+ONLY_RUN = threading.Lock()
 
 
 class Run:
@@ -255,7 +258,13 @@ def open_run(
     line, with exit status 1 or 2, divergence and files that cannot be written status 1, and Ctrl-C
     status 130; in Python all errors are raised.
     """
+    if not ONLY_RUN.acquire(blocking=False):
+        raise ValueError(
+            f"minbert.{program}: another run of this process has not ended, and both would draw "
+            "from the same random state: let one follow the other, or give each its own process"
+        )
     with ExitStack() as cleanup:
+        cleanup.callback(ONLY_RUN.release)
         if is_command:
             cleanup.enter_context(_exit_status(f"minbert {program}"))
         run = Run(program, is_command=is_command, is_dry=is_dry, cleanup=cleanup)
