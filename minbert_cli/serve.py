@@ -65,17 +65,18 @@ def serve(
     SIGTERM finishes what was accepted.
     """  # noqa: D301  \b keeps the lines of a paragraph
     settings = SimpleNamespace(**locals())
-    cores = os.cpu_count() or 1
     is_on_gpu = device is not None and device.startswith("cuda")
-    count = workers or (1 if is_on_gpu or not hasattr(os, "fork") else cores)
-    settings.threads = max(1, cores // count)
-    if count > 1:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
-        # counters of all workers; read when the library is imported
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="minbert-serve-")
     try:
+        import joblib
         import uvicorn
 
+        cores = joblib.cpu_count()  # that this process may use, also in a container
+        count = workers or (1 if is_on_gpu or not hasattr(os, "fork") else cores)
+        settings.threads = max(1, cores // count)
+        if count > 1:
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+            # counters of all workers; read when the library is imported
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="minbert-serve-")
         from minbert_cli import serving
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install minbert[serve]") from None

@@ -9,6 +9,7 @@ have what the vectors of a checkpoint need, the list has one module, which refus
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -237,6 +238,12 @@ def remove_modules(folder: Path) -> None:
     """Remove the files of sentence-transformers that describe the model that was there before."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
+
+
+def let_others_read(folder: Path) -> None:
+    """Give files of weights the mode of the configuration; safetensors shuts out other users."""
+    for weights in folder.glob("*.safetensors"):
+        shutil.copymode(folder / "config.json", weights)
 
 
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:

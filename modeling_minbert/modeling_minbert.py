@@ -531,6 +531,10 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
 
             save_modules(Path(save_directory), self)
         super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            from .folders import let_others_read
+
+            let_others_read(Path(save_directory))
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Return whether packed batches run on padding-free kernels, on `device` or where it is."""
@@ -604,7 +608,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
                 checkpoint would be overwritten. Nothing is written then.
         """
         from .families import make_stock
-        from .folders import check_folder, remove_modules
+        from .folders import check_folder, let_others_read, remove_modules
 
         layers = self.config.num_hidden_layers
         if num_layers is not None and not 1 <= num_layers <= layers:
@@ -615,6 +619,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         stock = make_stock(model, num_layers)
         remove_modules(Path(save_directory))
         stock.save_pretrained(save_directory)
+        let_others_read(Path(save_directory))
 
 
 class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):

@@ -132,6 +132,9 @@ def test_save_as_transformers_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_pa
     model = build(name, tiny_sizes).to(dtype)
 
     model.save_as_transformers(tmp_path)
+    # whoever may read the configuration may read the weights, which safetensors would not let
+    modes = {path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}
+    assert len(modes) == 1
     bert = load(getattr(transformers, CLASSES[name]), tmp_path)
     by_auto_class = load(getattr(transformers, model._auto_class), tmp_path)
 
