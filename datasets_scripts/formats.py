@@ -122,7 +122,7 @@ class RegressionFormat(SentenceFormat):
 
     def _read_labels(self, rows: Dataset) -> Any:
         """Return the labels, (N, K), with a mask of the missing ones."""
-        labels = np.asarray(rows["label"], dtype=np.float64).reshape(len(rows), -1)
+        labels = np.asarray(rows["label"][:], dtype=np.float64).reshape(len(rows), -1)
         return np.ma.masked_equal(labels, MISSING)
 
 
@@ -214,11 +214,11 @@ class MultiLabelFormat(ClassificationFormat):
         )
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
-        labels = np.asarray(rows["label"], np.bool_)
+        labels = np.asarray(rows["label"][:], np.bool_)
         return np.where(labels.any(axis=1), number_rarest(labels), labels.shape[1])
 
     def count_labels(self, rows: Dataset) -> list[int]:
-        labels = np.asarray(rows["label"], np.int64).reshape(len(rows), -1)
+        labels = np.asarray(rows["label"][:], np.int64).reshape(len(rows), -1)
         return labels.sum(axis=0).tolist()
 
 
@@ -264,7 +264,7 @@ class MultiOutputFormat(SentenceFormat):
         return numbers
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
-        labels = np.asarray(rows["label"], np.int64)
+        labels = np.asarray(rows["label"][:], np.int64)
         one_hot = [np.equal.outer(column, np.unique(column[column >= 0])) for column in labels.T]
         return number_rarest(np.concatenate(one_hot, axis=1))
 

@@ -484,7 +484,7 @@ def sample_rows(rows: Dataset, data: TaskData, split: str, labels: Sequence[str]
     classes = np.zeros(len(rows), np.int64)
     if split == "train" and data.max_train_samples_per_class is not None:
         most, names = data.max_train_samples_per_class, labels or ()
-        classes = np.asarray(rows["label"], np.int64)
+        classes = np.asarray(rows["label"][:], np.int64)
         if most == "balanced":
             sizes = np.bincount(classes, minlength=len(names))
             if missing := [names[number] for number in np.flatnonzero(sizes == 0).tolist()]:

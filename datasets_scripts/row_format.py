@@ -230,7 +230,7 @@ class RowFormat(ABC):
         """Number the strata that training and validation rows are drawn from, (N,)."""
         if not self.has_classes:
             return np.zeros(len(rows), np.int64)
-        return np.asarray(rows[self.label_name], np.int64)
+        return np.asarray(rows[self.label_name][:], np.int64)
 
     def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         """Return the columns in which rows are equal that are held out together or not at all."""
@@ -255,7 +255,7 @@ class RowFormat(ABC):
         """Count the rows of each class, or how often labels or tags occur; None without any."""
         if not self.class_names:
             return None
-        labels = np.asarray(rows[self.label_name], np.int64)
+        labels = np.asarray(rows[self.label_name][:], np.int64)
         return np.bincount(labels, minlength=len(self.class_names)).tolist()
 
     def head_facts(self, train: Dataset | None) -> Row:
@@ -489,7 +489,7 @@ class SimilarityFormat(SentenceFormat):
     label_type = "float32"
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
-        return number_strata(np.asarray(rows["label"]))
+        return number_strata(np.asarray(rows["label"][:]))
 
     def to_label(self, written: Any) -> float:
         number = parse_number(written)

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from minbert_cli.command_line import quick_imports
+
 # Nothing that this module imports imports torch: `--help` and the completion do not wait for it.
 app = typer.Typer(
     name="minbert",
@@ -43,7 +45,9 @@ def run_program(context: typer.Context) -> None:
     if not {"-h", "--help"}.isdisjoint(context.args):
         importlib.import_module("minbert_cli.help").show_help(name, context.args)
         return
-    importlib.import_module(f"minbert_cli.{name}").main(context.args)
+    with quick_imports():
+        module = importlib.import_module(f"minbert_cli.{name}")
+    module.main(context.args)
 
 
 def load() -> None:
@@ -73,17 +77,18 @@ def check(context: typer.Context) -> None:
     corpus) say which. It reads the rows, loads the checkpoint and its tokenizer, prints what the
     run would do, and ends with `ok`. It writes nothing.
     """
-    # imported here, so that --help does not wait for torch
-    from minbert_cli.recipe import read_recipe
-    from minbert_cli.recipes import choose_program, find_recipe
-    from trainers import UsageError, readable_errors
+    with quick_imports():
+        from minbert_cli.recipe import read_recipe
+        from minbert_cli.recipes import choose_program, find_recipe
+        from trainers import UsageError, readable_errors
 
     with readable_errors("minbert check"):
         if not context.args or context.args[0].startswith("-"):
             raise UsageError("give a recipe; see minbert check --help")
         path = find_recipe(context.args[0])
         program = choose_program(read_recipe(path), str(path))
-        module = importlib.import_module(f"minbert_cli.{program}")
+        with quick_imports():
+            module = importlib.import_module(f"minbert_cli.{program}")
         getattr(module, program)(context.args, is_dry=True)
     print("\nok")
 

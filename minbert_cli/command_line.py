@@ -1,6 +1,10 @@
-"""Values of command lines."""
+"""Values of command lines, and the imports of commands."""
 
+import gc
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +18,23 @@ Precision = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cuda if available")]
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import torch and the like in the block: within a command, so that --help need not wait.
+
+    Python would look for garbage among a million objects that stay: again and again while they are
+    made, and once more at the end of the process.
+    """
+    loaded = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > loaded:  # else nothing has become permanent
+            gc.freeze()
+        gc.enable()
 
 
 def expand_path(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from minbert_cli.command_line import to_location, to_path
+from minbert_cli.command_line import quick_imports, to_location, to_path
 
 Format = Literal["transformers", "sentence-transformers", "onnx", "minbert"]
 INT8 = ("onnx", "minbert")  # formats that may have weights in int8
@@ -38,11 +38,11 @@ def export(
         raise typer.BadParameter(
             f"--precision int8: not for --format {to}, only for {', '.join(INT8)}; leave it out"
         )
-    # imported here, so that --help does not wait for torch
-    from transformers.utils import logging
+    with quick_imports():
+        from transformers.utils import logging
 
-    from minbert_cli import exporting
-    from trainers import readable_errors
+        from minbert_cli import exporting
+        from trainers import readable_errors
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()

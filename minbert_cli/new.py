@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from datasets_scripts.readers import find_suffix, is_list, read_records
-from minbert_cli.command_line import to_location, to_path
+from minbert_cli.command_line import quick_imports, to_location, to_path
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 MOST_ROWS = 20_000  # that are read
@@ -93,10 +93,10 @@ def new(
     training rows; others are validation or test rows by their names. Without validation rows, a
     tenth of the training rows is held out.
     """  # noqa: D301  \b keeps the lines of a paragraph
-    # imported here, so that --help does not wait for torch
-    from datasets_scripts import TaskData
-    from minbert_cli.recipe import format_recipe
-    from trainers import readable_errors
+    with quick_imports():
+        from datasets_scripts import TaskData
+        from minbert_cli.recipe import format_recipe
+        from trainers import readable_errors
 
     with readable_errors("minbert new"):
         files = find_splits(data)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from minbert_cli.command_line import Device, Precision, to_location, to_path
+from minbert_cli.command_line import Device, Precision, quick_imports, to_location, to_path
 
 # Formats of results by the suffix of --output.
 FORMS = {"": "tsv", ".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".html": "html"}
@@ -99,9 +99,9 @@ def predict(
     args.text_columns = text_columns.split(",") if text_columns else None
     check_flags(args)
     args.format = format or FORMS["" if output is None else output.suffix.lower()]
-    # imported here, so that --help does not wait for torch
-    from minbert_cli.predicting import run
-    from trainers import WriteError, readable_errors
+    with quick_imports():
+        from minbert_cli.predicting import run
+        from trainers import WriteError, readable_errors
 
     with readable_errors("minbert predict"):
         try:

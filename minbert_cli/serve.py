@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minbert_cli.command_line import Device, Precision, to_location
+from minbert_cli.command_line import Device, Precision, quick_imports, to_location
 
 
 def serve(
@@ -77,10 +77,11 @@ def serve(
             os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
             # counters of all workers; read when the library is imported
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="minbert-serve-")
-        from minbert_cli import serving
+        with quick_imports():
+            from minbert_cli import serving
+            from trainers import readable_errors
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error.name} is missing: pip install minbert[serve]") from None
-    from trainers import readable_errors
 
     with readable_errors("minbert serve"):
         # fails if the port is taken, also by workers of another server

@@ -1,5 +1,7 @@
 """The command ``minbert``: its help, the statuses of its errors, and recipes by name."""
 
+import gc
+import importlib
 import json
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 import modeling_minbert
 from minbert_cli import __main__ as minbert, help as program_help, recipes
+from minbert_cli.command_line import quick_imports
 from tests.processes import ENVIRONMENT, ROOT, run_python
 
 PAGES = json.loads(program_help.FILE.read_text(encoding="utf-8"))
@@ -129,3 +132,18 @@ def test_the_list_has_every_recipe_with_its_first_line(capsys):
 
     minbert.main(["recipes", "glue/cola"])
     assert capsys.readouterr().out == (ROOT / "recipes/glue/cola.yaml").read_text("utf-8")
+
+
+def test_only_what_a_command_imports_is_kept_from_the_search_for_garbage(tmp_path, monkeypatch):
+    (tmp_path / "a_module_of_this_test.py").write_text("ROWS = [[] for _ in range(100)]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    frozen = gc.get_freeze_count()
+    with quick_imports():
+        assert not gc.isenabled()
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, frozen)
+    try:
+        with quick_imports():
+            importlib.import_module("a_module_of_this_test")
+        assert gc.get_freeze_count() >= frozen + 100
+    finally:
+        gc.unfreeze()

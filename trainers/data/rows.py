@@ -497,7 +497,7 @@ def read_lengths(task: str, rows: Rows, column: str) -> Counts:
             f"train_sampling_strategy='group_by_length' needs the column {column!r}; task {task!r} "
             f"has {', '.join(rows.column_names)}"
         )
-    return np.asarray(rows[column])
+    return np.asarray(rows[column][:])
 
 
 def count_tokens(rows: Rows) -> Counts:
@@ -515,7 +515,7 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
     kind = getattr(rows.features.get(length_column), "dtype", "")
     if not kind.startswith("int"):  # no lengths, or a column of the user's own
         return TaskDataset({task: rows}), np.arange(len(rows))
-    order = np.argsort(-np.asarray(rows[length_column]), kind="stable")
+    order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
     return TaskDataset({task: rows.select(order)}), order
 
 

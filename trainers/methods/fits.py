@@ -64,7 +64,7 @@ class Fitting(Method):
         if problem.fits_held_out and evaluation is not None:
             rows = evaluation
         model = find_inner(trainer.model)
-        logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"])
+        logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"][:])
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))
         described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)
         logger.info("%s: decision threshold %s", task, described)

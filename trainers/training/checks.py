@@ -172,7 +172,7 @@ def _check_rows(
             problems[task].check(where, rows)
             columns: Any = rows
             has_numbers = problems[task].kind.hub_type in NUMBERS
-            if counts_missing and has_numbers and IGNORED_LABEL in np.asarray(columns["labels"]):
+            if counts_missing and has_numbers and IGNORED_LABEL in np.asarray(columns["labels"][:]):
                 raise ValueError(
                     f"{where} has labels that are -100, for missing ones, which a model of "
                     "transformers would learn as numbers; leave these rows out, or use "
