@@ -242,6 +242,9 @@ class MinBertConfig(PreTrainedConfig):
 
             follow_task(config, stored)
         config.validate()
+        if kwargs.get("num_labels") is not None and config.tasks:
+            # refused by the model that has tasks, not by one with a classifier of its own
+            config.asked_num_labels = kwargs["num_labels"]
         if {config.encoder_type, config_dict.get("encoder_type", "bert")} != {"bert"}:
             from .families import check_keywords
 
@@ -262,6 +265,14 @@ class MinBertConfig(PreTrainedConfig):
             )
         names = [label for _, label in sorted((self.id2label or {}).items())]
         described = {name: labels for name, (_, labels) in outputs.items()}
+        asked = getattr(self, "asked_num_labels", None)
+        of_default = described.get(self.default_task or "", [])
+        if asked not in (None, len(of_default)):
+            raise ValueError(
+                f"num_labels={asked}, but the outputs of task {self.default_task!r} are "
+                f"{', '.join(of_default)}: leave num_labels out; for other labels give a task, as "
+                "in tasks={name: {'problem_type': 'classification', 'labels': [...]}}"
+            )
         # names that transformers makes up, two by default, are no choice of anyone
         made_up = [f"LABEL_{number}" for number in range(len(names))]
         counts = {2, *map(len, described.values())}
@@ -318,6 +329,7 @@ class MinBertConfig(PreTrainedConfig):
                 found = [names.get(name, name) for name in mapping["bert"]]
                 mapping[self.model_type] = list(dict.fromkeys(found))
         values = super().to_dict()
+        values.pop("asked_num_labels", None)
         # CODEPATH: modernbert has other defaults; all others have those of bert
         beyond = {} if self.encoder_type == "modernbert" else BEYOND_BERT
         return {name: value for name, value in values.items() if beyond.get(name, ...) != value}

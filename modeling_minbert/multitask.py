@@ -84,18 +84,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             where = {name: kwargs[name] for name in HUB_KEYS if name in kwargs}
             if renames := find_stock_head(cls.config_class, path, tasks, where):
                 kwargs["key_mapping"] = {**(kwargs.get("key_mapping") or {}), **renames}
-        loaded: Any = super().from_pretrained(path, *args, **kwargs)
-        config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
-        given, default = kwargs.get("num_labels"), config.default_task
-        if given is not None and default is not None:
-            names = config.task(default).describe_outputs()[1]
-            if given != len(names):
-                raise ValueError(
-                    f"num_labels={given}, but the outputs of task {default!r} are "
-                    f"{', '.join(names)}: leave num_labels out; for other labels give a task, as "
-                    "in tasks={name: {'problem_type': 'classification', 'labels': [...]}}"
-                )
-        return loaded
+        return super().from_pretrained(path, *args, **kwargs)
 
     @property
     def uses_pooler(self) -> bool:

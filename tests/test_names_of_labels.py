@@ -53,16 +53,26 @@ def test_names_of_labels_are_changed_in_tasks_alone(folder, tmp_path):
 
 @pytest.mark.parametrize("model_class", CLASSES)
 @pytest.mark.parametrize(
-    "given", [{"id2label": NAMES}, {"id2label": {0: "a", 1: "b", 2: "c"}}, {"num_labels": 5}]
+    "given", [{"id2label": NAMES}, {"id2label": {0: "a", 1: "b", 2: "c"}}]
 )
 def test_other_names_are_refused(folder, model_class, given):
     with pytest.raises(ValueError, match=r"tone: down, up.* Leave id2label and num_labels out"):
         model_class.from_pretrained(folder, **given)
 
 
-def test_a_number_of_labels_of_another_task_is_refused(folder):
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_a_number_of_labels_of_another_task_is_refused(folder, model_class):
     with pytest.raises(ValueError, match="num_labels=2, but the outputs of task 'near' are score"):
-        MinBertForMultiTask.from_pretrained(folder, default_task="near", num_labels=2)
+        model_class.from_pretrained(folder, default_task="near", num_labels=2)
+
+
+def test_a_classifier_of_its_own_has_the_number_that_it_is_given(folder, tmp_path):
+    kinds = {"default_task": "near", "num_labels": 2, "ignore_mismatched_sizes": True}
+    model = MinBertForSequenceClassification.from_pretrained(folder, **kinds)
+    model.save_pretrained(tmp_path / "own")
+
+    assert model.config.num_labels == 2
+    assert "asked_num_labels" not in (tmp_path / "own/config.json").read_text()
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
