@@ -37,7 +37,7 @@ class ChoicePredictor(ChoiceReader, PooledPredictor):
         S is that of the task, or of the longest row.
         """
         logits = self.collect()
-        sizes = torch.tensor([len(question.choices) for question in self.questions])
+        sizes = torch.tensor(list(map(len, self.choices)))
         places = torch.arange(max(int(sizes.max()), self.head.task.num_choices))
         table = torch.full((len(sizes), len(places)), lowest(logits))
         table[places < sizes.unsqueeze(1)] = logits

@@ -6,7 +6,7 @@ As `rows.py` without torch. Shapes: W windows of a question.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -148,56 +148,41 @@ def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> l
 # Choices
 
 
-class Question(NamedTuple):
-    """A row of `predict`."""
-
-    texts: tuple[str, ...]  # the context, and a question if there is one
-    choices: tuple[str, ...]
-
-    def pairs(self) -> list[Row]:
-        """Return the two texts of the sequence of each choice."""
-        # as in training, without spaces at the ends
-        texts, choices = (list(map(str.strip, part)) for part in (self.texts, self.choices))
-        return pair_choices(texts, choices)
-
-
-def check_questions(
-    rows: Sequence[object], task: str, first: int, *, has_question: bool
-) -> Iterator[Question]:
-    """Check rows of a context, optionally a question, and a list of at least two choices.
-
-    `first` is the number of the first row. Tasks that were trained with questions need them.
-    """
-    text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
-    for index, given in enumerate(rows, first):
-        row = tuple(given) if isinstance(given, tuple | list) else ()
-        texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
-        is_text = all(isinstance(text, str) for text in (*texts, *choices))
-        if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
-            raise ValueError(
-                f"{task}: row {index} must be a context, {text} question, and a list of at least "
-                f"two choices, as in ('A context.', {example}['A choice.', 'Another one.']), got "
-                f"{given!r}"
-            )
-        check_unicode((*texts, *choices), index, task)
-        yield Question(texts, tuple(choices))
-
-
 class ChoiceReader(TextReader):
     """Reads contexts with choices.
 
     Choices do not depend on each other: each is encoded by itself with its context, so that rows
     may have any number of them.
+
+    Attributes:
+        choices: Those of each row.
     """
 
-    questions: Sequence[Question] = ()
+    choices: list[tuple[str, ...]]
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        """Tokenize the choices of rows, of which the first one has the number `first`."""
+        """Tokenize the choices of rows, of which the first one has the number `first`.
+
+        A row is a context, optionally a question, and a list of at least two choices. Tasks that
+        were trained with questions need them.
+        """
         has_question: bool = self.model.config.task(self.name).has_question
-        found = check_questions(rows, self.name, first, has_question=has_question)
-        self.questions = list(found)
-        pairs = [pair for question in self.questions for pair in question.pairs()]
+        text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
+        self.choices, pairs = [], []
+        for index, given in enumerate(rows, first):
+            row = tuple(given) if isinstance(given, tuple | list) else ()
+            texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
+            is_text = all(isinstance(text, str) for text in (*texts, *choices))
+            if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
+                raise ValueError(
+                    f"{self.name}: row {index} must be a context, {text} question, and a list of "
+                    f"at least two choices, as in ('A context.', {example}['A choice.', "
+                    f"'Another one.']), got {given!r}"
+                )
+            check_unicode((*texts, *choices), index, self.name)
+            self.choices.append(tuple(choices))
+            # as in training, without spaces at the ends
+            pairs += pair_choices(list(map(str.strip, texts)), map(str.strip, choices))
         return tokenize(self.model.tokenizer, pairs, self.encoding)
 
     def describe_logits(
@@ -205,14 +190,12 @@ class ChoiceReader(TextReader):
     ) -> list[Any]:
         """Return the predictions of the rows, given the logits of all choices."""
         described, given = [], iter(logits)
-        for question in self.questions:
-            values = [logit / (temperature or 1) for logit in islice(given, len(question.choices))]
+        for choices in self.choices:
+            values = [logit / (temperature or 1) for logit in islice(given, len(choices))]
             total = add_logarithms(values)
             scores = [math.exp(value - total) for value in values]
             ranks = sorted(range(len(scores)), key=lambda at: -scores[at])[: top_k or 1]
-            row = [
-                {"choice": question.choices[at], "index": at, "score": scores[at]} for at in ranks
-            ]
+            row = [{"choice": choices[at], "index": at, "score": scores[at]} for at in ranks]
             described.append(row[0] if top_k is None else row)
         return described
 
