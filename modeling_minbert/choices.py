@@ -9,7 +9,6 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from .heads import DATA, Outputs, TaskBatch, Types, find_padding
@@ -117,10 +116,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
 
     outputs: ClassVar[Outputs] = "choices"
-
-    def __init__(self, config: PreTrainedConfig, task: MultipleChoiceTask) -> None:
-        super().__init__(config, task)
-        self.config = config  # whose padding id may change
 
     @property
     def smoothing(self) -> float:

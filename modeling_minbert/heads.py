@@ -202,9 +202,6 @@ class MinBertTask:
     hub_type: ClassVar[HubType | None] = None
     extra_targets: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
-        """Fill in what the other fields determine."""
-
     @classmethod
     def fields_set_by(cls, source: SetBy) -> tuple[str, ...]:
         """Return the names of the fields that a recipe, the data, or training sets."""
@@ -374,11 +371,8 @@ class HeadTask(MinBertTask):
     def reading(self, config: PreTrainedConfig) -> Encoding:
         """Return how a model encodes rows in predictions."""
         positions = config.longest_sequence
-        return replace(self.encoding(positions), max_length=self.limit_length(positions))
-
-    def limit_length(self, positions: int) -> int:
-        """Return the maximum tokens of a sequence in predictions of a model with `positions`."""
-        return min(self.max_length or positions, positions)
+        length = min(self.max_length or positions, positions)
+        return replace(self.encoding(positions), max_length=length)
 
     def validate_numbers(self) -> None:
         if self.max_length is not None and self.max_length < 8:

@@ -226,7 +226,8 @@ class PooledHead(MinBertHead):
     def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
         super().__init__()
         self.task = task
-        self.score_range: Sequence[float] = (0, 1)
+        self.config = config  # whose padding id may change
+        self.score_range: Sequence[float] = getattr(task, "score_range", None) or (0, 1)
         self.cosine_scale = float(getattr(task, "cosine_scale", None) or 1)
         width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
         self.dropout = MinBertDropout(task.dropout or 0.0)

@@ -9,7 +9,6 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 
 from .heads import (
     DATA,
@@ -130,10 +129,6 @@ class SimilarityHead(PooledHead):
 
     outputs: ClassVar[Outputs] = "scores"
 
-    def __init__(self, config: PreTrainedConfig, task: SimilarityTask) -> None:
-        super().__init__(config, task)
-        self.score_range = task.score_range or (0, 1)
-
     def to_targets(self, logits: Tensor) -> Tensor:
         """Convert logits to scores, (B, 1), in units of the range, with a gradient."""
         return self.task.loss_function.to_unit(logits.float())
@@ -182,10 +177,6 @@ class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
     outputs: ClassVar[Outputs] = "vectors"
-
-    def __init__(self, config: PreTrainedConfig, task: ContrastiveTask) -> None:
-        super().__init__(config, task)
-        self.config = config  # whose padding id may change
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None:
