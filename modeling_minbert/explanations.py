@@ -47,7 +47,12 @@ def explain(
     for row, predicted in zip(rows, model.predict(task, rows, **options), strict=True):
         (encoded,) = predictor.encode([row], 0)
         tokens = _find_tokens(model.tokenizer, predictor.plan.encoding, row, encoded)
-        name = label or _choose_label(model, task, row, predicted, names, options)
+        name = label
+        if label is None and names and isinstance(predicted, dict):
+            name = str(predicted.get("label", names[0]))
+        elif label is None and names:  # of several labels the most probable one
+            ((best,),) = model.predict(task, [row], top_k=1, **options)
+            name = str(best["label"])
         place = names.index(name) if name is not None else 0
         decide = Decision(model, predictor, encoded, place, [token is not None for token in tokens])
         with evaluating(model):
@@ -60,18 +65,6 @@ def explain(
         known = predicted if isinstance(predicted, dict) else {"labels": predicted}
         explained.append({**known, **({} if name is None else {"explained": name}), **found})
     return explained
-
-
-def _choose_label(
-    model: Any, task: str, row: Any, predicted: Any, names: Sequence[str], options: Batching
-) -> str | None:
-    """Return the predicted label, of several the most probable one; None if there are none."""
-    if not names:
-        return None
-    if isinstance(predicted, dict):
-        return str(predicted.get("label", names[0]))
-    ((best,),) = model.predict(task, [row], top_k=1, **options)
-    return str(best["label"])
 
 
 def _check_task(tokenizer: Any, predictor: Any) -> list[str]:

@@ -44,8 +44,6 @@ def make_norm(config: PreTrainedConfig) -> nn.LayerNorm:
 class MinBertModernEmbeddings(nn.Module):
     """Normalized word embeddings; positions are part of the attention."""
 
-    token_type_embeddings = None
-
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(
@@ -261,7 +259,6 @@ class PreparedModernLayer:
 class MinBertModernEncoder(nn.Module):
     """The stack of layers, and a last norm, with the interface of `MinBertEncoder`."""
 
-    relative_attention_bias = None
     prepared_layer = PreparedModernLayer
 
     def __init__(self, config: PreTrainedConfig) -> None:

@@ -148,11 +148,8 @@ class PooledTask(HeadTask):
         if "pooling" in given:
             return {}
         if start.sentence_pooling is not None:
-            return {
-                "pooling": Suggestion(
-                    start.sentence_pooling, "as the checkpoint's sentence vectors"
-                )
-            }
+            reason = "as the checkpoint's sentence vectors"
+            return {"pooling": Suggestion(start.sentence_pooling, reason)}
         is_separate = given.get("pair_encoding", cls.default_pair_encoding) == "separate"
         if is_separate or start.has_trained_pooler:
             return {}
