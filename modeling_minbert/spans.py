@@ -266,34 +266,8 @@ def rank_answers(
     return RankedAnswers(list(ranked.values()), null, total)
 
 
-def find_best(
-    text: str,
-    windows: Sequence[QuestionWindow],
-    scores: Sequence[Sequence[float]],
-    task: Any,
-    top_k: int,
-) -> list[dict[str, Any]]:
-    """Return the best answers to one question, best first, given `keep_scores` of its windows.
-
-    `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
-    all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
-    """
-    limits = task.max_answer_length, top_k
-    best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
-    if task.null_score_diff_threshold is not None:
-        rank = 0
-        if best and null - best[0][0] <= task.null_score_diff_threshold:
-            rank = max(1, sum(score >= null for score, *_ in best))
-        best.insert(rank, (null, "", 0, 0))
-    answers = [
-        {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
-        for score, answer, start, end in best[:top_k]
-    ]
-    return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
-
-
 class QuestionReader:
-    """Reads pairs of a question and its text; see `find_best`."""
+    """Reads pairs of a question and its text."""
 
     size = QUESTIONS
 
@@ -310,13 +284,31 @@ class QuestionReader:
         return [window.encoded for window in self.windows]
 
     def describe_answers(self, scores: Sequence[Sequence[float]], top_k: int | None) -> list[Any]:
-        """Describe the rows by `keep_scores` of their windows."""
+        """Describe the rows by `keep_scores` of their windows: answers, best first.
+
+        `start` and `end` are characters of the text, 0 for no answer; `score` is the probability
+        among all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an
+        answer.
+        """
         counts = Counter(window.question for window in self.windows)
+        limits = self.task.max_answer_length, top_k or 1
+        threshold = self.task.null_score_diff_threshold
         described, first = [], 0
         for number, (_, text) in enumerate(self.rows):
             end = first + counts[number]
             windows = self.windows[first:end]
-            best = find_best(text, windows, scores[first:end], self.task, top_k or 1)
-            described.append(best[0] if top_k is None else best)
+            texts = [text] * len(windows)
+            best, null, total = rank_answers(texts, windows, scores[first:end], *limits)
+            if threshold is not None:
+                rank = 0
+                if best and null - best[0][0] <= threshold:
+                    rank = max(1, sum(score >= null for score, *_ in best))
+                best.insert(rank, (null, "", 0, 0))
+            answers: list[Any] = [
+                {"score": math.exp(score - total), "start": start, "end": last, "answer": answer}
+                for score, answer, start, last in best[: top_k or 1]
+            ]
+            answers = answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
+            described.append(answers[0] if top_k is None else answers)
             first = end
         return described
