@@ -405,7 +405,8 @@ class MinBertPredicting:
                 )
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
-        names = list(self.heads) if tasks is None else tasks
+        # a wrapper of peft has the methods of the heads, but is no iterable
+        names = [name for name, _ in self.heads.items()] if tasks is None else tasks
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
