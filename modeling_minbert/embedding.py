@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .cpu import warn_once
 from .inference import (
     HUB_KEYS,
     Embedder,
@@ -31,7 +30,7 @@ from .inference import (
     load_tokenizer,
     predicting,
 )
-from .rows import DISTANCES, EmbeddingPlan, Job, MinBertVectors, check_bytes
+from .rows import DISTANCES, EmbeddingPlan, Job, MinBertVectors, check_bytes, warn_once
 from .texts import own_tokenizer
 
 logger = logging.get_logger(__name__)

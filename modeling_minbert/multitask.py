@@ -15,13 +15,12 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig
-from .cpu import warn_once
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_labels, ids_of
 from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, States
-from .rows import Batching, MinBertPredicting, check_container
+from .rows import Batching, MinBertPredicting, check_container, warn_once
 from .tasks import load_types
 
 logger = logging.get_logger(__name__)

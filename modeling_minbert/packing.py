@@ -27,8 +27,8 @@ from .cpu import (
     find_tree,
     is_followed,
     needs_few_shapes,
-    warn_once,
 )
+from .rows import warn_once
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None

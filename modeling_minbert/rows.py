@@ -30,7 +30,7 @@ ONE: dict[RowKind, str] = {
 Vectors = TypeVar("Vectors")  # tensors or arrays
 # The tokens of rows, and what predicts them.
 Group = tuple[list[Any], list[Any]]
-_warn_once = cache(logging.getLogger(__name__).warning)
+warn_once = cache(logging.getLogger(__name__).warning)  # of equal messages the first one
 
 
 class Batching(TypedDict, total=False):
@@ -588,7 +588,7 @@ class MinBertVectors(Generic[Vectors]):
         if others and name not in prompts:
             message = "encode_document writes no prompt, as sentence-transformers: the checkpoint "
             message += f"has none of the name 'document'; prompt_name={others[0]!r} uses that one"
-            _warn_once(message)
+            warn_once(message)
         return {**options, "prompt_name": name}
 
     def list_tasks(self) -> dict[str, dict[str, Any]]:
@@ -682,7 +682,7 @@ class MinBertVectors(Generic[Vectors]):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
         else:
             if pooling is None and config.sentence_embedding is None and self._guesses_pooling:
-                _warn_once(
+                warn_once(
                     f"{self.name_or_path}: its modules.json, which may say how vectors are made, "
                     f"is not in the cache: encode takes {own.pooling!r}; set pooling, or load the "
                     "model online once"
