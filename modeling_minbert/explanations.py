@@ -68,11 +68,7 @@ def explain(
 
 
 def _check_task(tokenizer: Any, predictor: Any) -> list[str]:
-    """Return the labels or targets that shares can be about, none if there is one number a row.
-
-    Raises:
-        ValueError: If the task cannot be explained.
-    """
+    """Return the labels or targets that shares can be about, none if there is one number a row."""
     name = predictor.name
     is_pooled = isinstance(predictor, PooledPredictor)
     spec: Any = predictor.head.task if is_pooled else None

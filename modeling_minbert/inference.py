@@ -448,14 +448,12 @@ class VectorPredictor(TextReader, Predictor):
         return reads(self.plan.pooling), self.plan.num_layers
 
     def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
-        del names
         if known is None:
             read, layers = self.states
             known = self.model.base_model(**inputs, return_dict=True, read=read, num_layers=layers)
         return {self.name: pool_outputs(known, inputs.get("attention_mask"), self.plan.pooling)}
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
-        del inputs
         self.results.append((indices, output))
 
     def collect(self) -> Tensor:

@@ -60,7 +60,6 @@ class MinBertModernEmbeddings(nn.Module):
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None,
     ) -> Tensor:
-        del token_type_ids
         if inputs_embeds is None:
             inputs_embeds = self.word_embeddings(input_ids)
         if position_ids is None:
@@ -270,7 +269,6 @@ class MinBertModernEncoder(nn.Module):
 
     def make_bias(self, length: int) -> Tensor | None:
         """Return what is added to the scores of all layers by distance: nothing."""
-        del length
         return None
 
     def make_angles(self, positions: Tensor, dtype: torch.dtype) -> Any:

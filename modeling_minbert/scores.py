@@ -256,11 +256,6 @@ class ThresholdHead(CalibratedHead):
         return fit_thresholds(self, logits, labels)
 
     @property
-    def has_threshold(self) -> bool:
-        """Whether there are thresholds to fit."""
-        return True
-
-    @property
     def thresholds(self) -> list[float]:
         """Probability above which a decision is yes, (K,)."""
         return self.task.thresholds or [0.5] * self.task.num_logits
@@ -312,6 +307,7 @@ class MultiLabelHead(ThresholdHead, PooledHead):
     """A logit per label, each with a threshold."""
 
     row_label = "0 or 1 for each label of a row"
+    has_threshold = True
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
@@ -374,6 +370,7 @@ class ParaphraseHead(ThresholdHead, PooledHead):
 
     @property
     def has_threshold(self) -> bool:
+        """Whether there is a threshold to fit."""
         return self.task.head == "cosine" or self.task.threshold_for is not None
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> Any:
