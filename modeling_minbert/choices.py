@@ -23,8 +23,8 @@ from .texts import Encoding, Fields
 class ChoicePredictor(ChoiceReader, PooledPredictor):
     """Predicts the right choice of each row."""
 
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        super().__init__(model, name, head, top_k)
+    def __init__(self, model: Any, name: str, top_k: int | None) -> None:
+        super().__init__(model, name, top_k)
         self.group = name  # choices are described by the task that read their row
 
     def describe(self) -> list[Any]:
@@ -116,6 +116,7 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
 
     outputs: ClassVar[Outputs] = "choices"
+    predictor = ChoicePredictor
 
     @property
     def smoothing(self) -> float:
@@ -148,9 +149,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
 
     def decode(self, logits: Tensor) -> Tensor:
         return logits.argmax(dim=-1)
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> ChoicePredictor:
-        return ChoicePredictor(model, name, self, top_k)
 
 
 def lowest(logits: Tensor) -> float:

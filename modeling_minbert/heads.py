@@ -483,12 +483,14 @@ class MinBertHead(nn.Module):
 
     Attributes:
         outputs: What the logits are.
+        predictor: What predicts rows, made of a model, the name of its task, and `top_k`.
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
         label_smoothing: Share of a label that is spread over all classes in training.
     """
 
     outputs: ClassVar[Outputs] = "classes"
+    predictor: ClassVar[type[Predictor]]
     gathers = False
     label_smoothing = 0.0
     task: Any
@@ -530,10 +532,6 @@ class MinBertHead(nn.Module):
     def to_targets(self, logits: Tensor) -> Tensor:
         """Convert logits of a teacher to what students of its task learn from."""
         return logits
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor:
-        """Return what predicts rows; see `MinBertForMultiTask.predict`."""
-        raise NotImplementedError
 
 
 class MinBertHeads(nn.Module):

@@ -219,6 +219,7 @@ class PooledHead(MinBertHead):
     class_weights: Tensor | None  # (K,); None for equal ones
     pos_weight: Tensor | None  # likewise
     row_label: ClassVar[str] = "one a row"  # what labels are, for messages
+    predictor: ClassVar[type[PooledPredictor]] = PooledPredictor
 
     def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
         super().__init__()
@@ -365,9 +366,6 @@ class PooledHead(MinBertHead):
     def count_terms(self, labels: Tensor) -> Tensor:
         terms: Tensor = self.task.loss_function.count_terms(self, labels)
         return terms
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> PooledPredictor:
-        return PooledPredictor(model, name, self, top_k)
 
     def score_texts(self, pooled: Tensor) -> Tensor:
         """Compute the input of `describe` from pooled vectors, (B, D) or (B, S, D) -> (B, K)."""
