@@ -147,9 +147,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
         return (1 - share) * plain + share * mean
 
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
-
 
 def lowest(logits: Tensor) -> float:
     """Return the logit of a choice that a row does not have, also finite in float32."""

@@ -355,6 +355,10 @@ class CalibratedHead:
         """Divisor of the logits; 1 before a fit."""
         return float(self.task.temperature or 1)
 
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the class with the highest logit, (..., K) -> (...)."""
+        return logits.argmax(dim=-1)
+
     def likelihoods(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities without a temperature."""
         return logits.float().sigmoid() if self.is_binary else logits.softmax(dim=-1)

@@ -411,9 +411,6 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
 class ClassificationHead(CalibratedHead, PooledHead):
     """A logit per class."""
 
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
-
 
 @strict
 @dataclass(kw_only=True)

@@ -107,9 +107,6 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
         options = {"weight": self.class_weights, "smoothing": self.smoothing}
         return label_tokens(outputs, self.score, batch.labels, number, **options)
 
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
-
 
 def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:
     """Return which states are read: of paddings only if they have labels."""
