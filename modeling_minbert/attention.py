@@ -33,9 +33,6 @@ BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
 
-# First token, end, and number of adjacent sequences of equal length.
-Run = tuple[int, int, int]
-
 
 class Bucket(NamedTuple):
     """n sequences, or blocks of them, that are computed together."""
@@ -154,16 +151,6 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
         else:
             groups[-1].append(index)
     return groups
-
-
-def _find_runs(sequences: "MinBertSequences") -> list[Run] | None:
-    """List the runs of a whole batch, without the arrangement that gradients need."""
-    if sequences.runs is None:
-        starts = sequences.offsets.tolist()
-        lengths = [end - start for start, end in pairwise(starts)]
-        found = find_runs(lengths, range(len(lengths))) or []
-        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
-    return sequences.runs or None
 
 
 def arrange(
@@ -290,16 +277,18 @@ def _blocks(
 
 
 def _attend_runs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    runs: Sequence[Run],
-    heads: int,
-    bias: Tensor | None,
-) -> Tensor:
-    """Attend without gradients; every run is a view of its tokens."""
-    contexts = []
-    for start, end, count in runs:
+    query: Tensor, key: Tensor, value: Tensor, sequences: "MinBertSequences", heads: int
+) -> Tensor | None:
+    """Attend without gradients; every run is a view of its tokens. None if most are too short."""
+    if sequences.runs is None:
+        starts = sequences.offsets.tolist()
+        lengths = [end - start for start, end in pairwise(starts)]
+        found = find_runs(lengths, range(len(lengths))) or []
+        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
+    if not sequences.runs:
+        return None
+    bias, contexts = sequences.bias, []
+    for start, end, count in sequences.runs:
         shape = (count, -1, heads, query.shape[1] // heads)
         views = (states[start:end].view(shape) for states in (query, key, value))
         q, k, v = (x.transpose(1, 2) for x in views)
@@ -326,9 +315,10 @@ def attend_cpu(
     states = (query, key, value) if bias is None else (query, key, value, bias)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
-    is_plain = select is None and window is None and not needs_cells
-    if is_plain and (runs := _find_runs(sequences)) is not None:
-        return _attend_runs(query, key, value, runs, heads, bias)
+    if select is None and window is None and not needs_cells:
+        attended = _attend_runs(query, key, value, sequences, heads)
+        if attended is not None:
+            return attended
     # with a selection for the last layer alone, else once for all layers
     plan = None if select is not None else sequences.plans.get((heads, window))
     if plan is None:

@@ -68,7 +68,8 @@ class MinBertSequences:
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
     # Plans of attention on the CPU, by number of heads and window; made once for all layers.
     plans: dict[tuple[int, int | None], Plan] = field(default_factory=dict)
-    runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
+    # First token, end and number of adjacent sequences of equal length, if they are read so.
+    runs: list[tuple[int, int, int]] | None = None
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
     # Added to the scores of all layers, by distance, (H, L, L); None for an encoder without.
