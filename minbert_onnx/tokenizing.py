@@ -30,10 +30,6 @@ class Encodings(dict[str, Any]):
         """Return the word of each token of a row."""
         return self.rows[row].word_ids
 
-    def sequence_ids(self, row: int) -> list[int | None]:
-        """Return the text of each token of a row, 0 or 1."""
-        return self.rows[row].sequence_ids
-
 
 class FastTokenizer:
     """Reads texts as a fast tokenizer of transformers does.

@@ -33,9 +33,6 @@ BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
 
-# First token, end, and number of adjacent sequences of equal length.
-Run = tuple[int, int, int]
-
 
 class Bucket(NamedTuple):
     """n sequences, or blocks of them, that are computed together."""
@@ -154,16 +151,6 @@ def _group(lengths: Sequence[int], members: list[int]) -> list[list[int]]:
         else:
             groups[-1].append(index)
     return groups
-
-
-def _find_runs(sequences: "MinBertSequences") -> list[Run] | None:
-    """List the runs of a whole batch, without the arrangement that gradients need."""
-    if sequences.runs is None:
-        starts = sequences.offsets.tolist()
-        lengths = [end - start for start, end in pairwise(starts)]
-        found = find_runs(lengths, range(len(lengths))) or []
-        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
-    return sequences.runs or None
 
 
 def arrange(
@@ -290,16 +277,18 @@ def _blocks(
 
 
 def _attend_runs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    runs: Sequence[Run],
-    heads: int,
-    bias: Tensor | None,
-) -> Tensor:
-    """Attend without gradients; every run is a view of its tokens."""
-    contexts = []
-    for start, end, count in runs:
+    query: Tensor, key: Tensor, value: Tensor, sequences: "MinBertSequences", heads: int
+) -> Tensor | None:
+    """Attend without gradients; every run is a view of its tokens. None if most are too short."""
+    if sequences.runs is None:
+        starts = sequences.offsets.tolist()
+        lengths = [end - start for start, end in pairwise(starts)]
+        found = find_runs(lengths, range(len(lengths))) or []
+        sequences.runs = [(starts[run[0]], starts[run[-1] + 1], len(run)) for run in found]
+    if not sequences.runs:
+        return None
+    bias, contexts = sequences.bias, []
+    for start, end, count in sequences.runs:
         shape = (count, -1, heads, query.shape[1] // heads)
         views = (states[start:end].view(shape) for states in (query, key, value))
         q, k, v = (x.transpose(1, 2) for x in views)
@@ -308,38 +297,6 @@ def _attend_runs(
         context = F.scaled_dot_product_attention(q, k, v, added)
         contexts.append(context.transpose(1, 2).reshape(end - start, -1))
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
-
-
-def _attend_buckets(
-    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, bias: Tensor | None
-) -> Tensor:
-    """Attend without gradients."""
-    queries = plan.queries.gather(query)
-    keys, values = plan.keys.gather(key), plan.keys.gather(value)
-    context = torch.empty_like(queries)
-    for bucket in plan.buckets:
-        q, k, v, out = (
-            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
-        )
-        mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
-        mask = None if mask is None else mask.to(q.dtype)
-        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
-    return plan.queries.collect(context, heads)
-
-
-def _find_plan(
-    sequences: "MinBertSequences", heads: int, window: int | None, planner: Planner | None
-) -> Plan:
-    """Make a plan once for all layers, with a window by a planner."""
-    plans = sequences.plans
-    if (heads, window) not in plans:
-        if window is None:
-            plans[heads, window] = plan_buckets(sequences, heads)
-        elif planner is None:
-            raise ValueError(f"window={window} needs a planner")
-        else:
-            plans[heads, window] = planner(sequences, heads, window)
-    return plans[heads, window]
 
 
 def attend_cpu(
@@ -358,22 +315,40 @@ def attend_cpu(
     states = (query, key, value) if bias is None else (query, key, value, bias)
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in states)
     needs_cells = bool(dropout or wants_grad or sequences.extra)
-    is_plain = select is None and window is None and not needs_cells
-    if is_plain and (runs := _find_runs(sequences)) is not None:
-        return _attend_runs(query, key, value, runs, heads, bias)
-    if select is None:
-        plan = _find_plan(sequences, heads, window, planner)
-    else:
-        plan = plan_buckets(sequences, heads, select)
-    if not needs_cells:
-        return _attend_buckets(query, key, value, plan, heads, bias)
-    dtype = query.dtype
-    if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
-        query, key, value = query.float(), key.float(), value.float()
-    with torch.autocast("cpu", enabled=False):
-        bias = None if bias is None else bias.to(query.dtype)
-        context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
-    return context.to(dtype)
+    if select is None and window is None and not needs_cells:
+        attended = _attend_runs(query, key, value, sequences, heads)
+        if attended is not None:
+            return attended
+    # with a selection for the last layer alone, else once for all layers
+    plan = None if select is not None else sequences.plans.get((heads, window))
+    if plan is None:
+        if window is None:
+            plan = plan_buckets(sequences, heads, select)
+        elif planner is None:
+            raise ValueError(f"window={window} needs a planner")
+        else:
+            plan = planner(sequences, heads, window)
+        if select is None:
+            sequences.plans[heads, window] = plan
+    if needs_cells:
+        dtype = query.dtype
+        if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
+            query, key, value = query.float(), key.float(), value.float()
+        with torch.autocast("cpu", enabled=False):
+            bias = None if bias is None else bias.to(query.dtype)
+            context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
+        return context.to(dtype)
+    queries = plan.queries.gather(query)
+    keys, values = plan.keys.gather(key), plan.keys.gather(value)
+    cells = torch.empty_like(queries)
+    for bucket in plan.buckets:
+        q, k, v, out = (
+            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, cells)
+        )
+        mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
+        mask = None if mask is None else mask.to(q.dtype)
+        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
+    return plan.queries.collect(cells, heads)
 
 
 @cache

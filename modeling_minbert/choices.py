@@ -9,7 +9,6 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from .heads import DATA, Outputs, TaskBatch, Types, find_padding
@@ -24,8 +23,8 @@ from .texts import Encoding, Fields
 class ChoicePredictor(ChoiceReader, PooledPredictor):
     """Predicts the right choice of each row."""
 
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        super().__init__(model, name, head, top_k)
+    def __init__(self, model: Any, name: str, top_k: int | None) -> None:
+        super().__init__(model, name, top_k)
         self.group = name  # choices are described by the task that read their row
 
     def describe(self) -> list[Any]:
@@ -37,7 +36,7 @@ class ChoicePredictor(ChoiceReader, PooledPredictor):
         S is that of the task, or of the longest row.
         """
         logits = self.collect()
-        sizes = torch.tensor([len(question.choices) for question in self.questions])
+        sizes = torch.tensor(list(map(len, self.choices)))
         places = torch.arange(max(int(sizes.max()), self.head.task.num_choices))
         table = torch.full((len(sizes), len(places)), lowest(logits))
         table[places < sizes.unsqueeze(1)] = logits
@@ -117,10 +116,7 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
     """A logit per choice, the lowest number where a row has none."""
 
     outputs: ClassVar[Outputs] = "choices"
-
-    def __init__(self, config: PreTrainedConfig, task: MultipleChoiceTask) -> None:
-        super().__init__(config, task)
-        self.config = config  # whose padding id may change
+    predictor = ChoicePredictor
 
     @property
     def smoothing(self) -> float:
@@ -150,12 +146,6 @@ class MultipleChoiceHead(CalibratedHead, PooledHead):
         is_labelled = labels != -100
         mean = spread.masked_fill(~is_labelled, 0).sum() / is_labelled.sum().clamp(min=1)
         return (1 - share) * plain + share * mean
-
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> ChoicePredictor:
-        return ChoicePredictor(model, name, self, top_k)
 
 
 def lowest(logits: Tensor) -> float:

@@ -154,14 +154,6 @@ class MinBertConfig(PreTrainedConfig):
         if isinstance(labels, int) and labels > MAX_LABELS:
             raise ValueError(f"num_labels={labels} must be at most {MAX_LABELS:,}")
         self.complete_tasks()
-        self.complete_encoder()
-        super().__post_init__(**kwargs)
-        if self.architectures is None:
-            # an Auto class with two models looks here for the one to build
-            self.architectures = ["MinBertForMultiTask"] if self.tasks else []
-
-    def complete_encoder(self) -> None:
-        """Fill in the defaults of the type of encoder."""
         is_modern = self.encoder_type == "modernbert"
         for name in ("norm_bias", "layer_bias"):
             if getattr(self, name) is None:
@@ -172,6 +164,10 @@ class MinBertConfig(PreTrainedConfig):
             self.type_vocab_size = 0
             for name, default in MODERN_DEFAULTS.items():
                 setattr(self, name, getattr(self, name) or default)
+        super().__post_init__(**kwargs)
+        if self.architectures is None:
+            # an Auto class with two models looks here for the one to build
+            self.architectures = ["MinBertForMultiTask"] if self.tasks else []
 
     def complete_tasks(self) -> None:
         """Check `tasks` and fill in all defaults.

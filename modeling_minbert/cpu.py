@@ -17,12 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import module as hooks_of_all
-from transformers.utils import logging
 from transformers.utils.import_utils import is_tracing
 
 from .names import unknown
-
-logger = logging.get_logger(__name__)
+from .rows import warn_once
 
 
 def walk(root: nn.Module, but: nn.Module | None = None) -> Iterator[nn.Module]:
@@ -146,11 +144,7 @@ FEW_TOKENS, LEAST_STEP = 64, 32
 
 
 def check_precision(precision: str | None) -> None:
-    """Refuse a precision that does not exist.
-
-    Raises:
-        ValueError: If it is not None, and not one of `PRECISIONS`.
-    """
+    """Refuse a precision that does not exist."""
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(
             f"{unknown('precision', precision, PRECISIONS)} (the precision of the computation; "
@@ -256,12 +250,6 @@ def choose_precision(precision: str, device: torch.device) -> str:
         )
         return reduced if is_cuda else precision
     return precision
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Warn, but of equal messages of the first one only."""
-    logger.warning(message)
 
 
 # Calls

@@ -5,7 +5,7 @@ Shapes: N and M sentences, D size of a vector.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,11 +16,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .cpu import warn_once
 from .inference import (
     HUB_KEYS,
     Embedder,
-    Predictor,
     Where,
     check_vocabulary,
     check_weights,
@@ -32,7 +30,7 @@ from .inference import (
     load_tokenizer,
     predicting,
 )
-from .rows import DISTANCES, Batching, EmbeddingPlan, Job, MinBertVectors, check_bytes
+from .rows import DISTANCES, EmbeddingPlan, Job, MinBertVectors, check_bytes, warn_once
 from .texts import own_tokenizer
 
 logger = logging.get_logger(__name__)
@@ -51,6 +49,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
     # Size of the vocabulary when the model was loaded, and with it that of its tokenizer.
     _loaded_vocabulary = 0
     _loaded_sizes: tuple[int, int] | None = None
+    _compute_rows = compute_rows
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
@@ -159,11 +158,6 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
     def __dir__(self) -> list[str]:
         # torch.jit.trace reads all attributes, and reading the tokenizer would load it
         return [name for name in super().__dir__() if name != "tokenizer"]
-
-    def _compute_rows(
-        self, predictors: Sequence[Predictor], rows: Iterable[object], batching: Batching
-    ) -> Iterator[None]:
-        return compute_rows(self, predictors, rows, batching)
 
     def compute(self, jobs: Sequence[Job], max_tokens: int | None = None) -> None:
         """Compute the rows of jobs together; afterwards `describe` of each returns its results.

@@ -47,7 +47,12 @@ def explain(
     for row, predicted in zip(rows, model.predict(task, rows, **options), strict=True):
         (encoded,) = predictor.encode([row], 0)
         tokens = _find_tokens(model.tokenizer, predictor.plan.encoding, row, encoded)
-        name = label or _choose_label(model, task, row, predicted, names, options)
+        name = label
+        if label is None and names and isinstance(predicted, dict):
+            name = str(predicted.get("label", names[0]))
+        elif label is None and names:  # of several labels the most probable one
+            ((best,),) = model.predict(task, [row], top_k=1, **options)
+            name = str(best["label"])
         place = names.index(name) if name is not None else 0
         decide = Decision(model, predictor, encoded, place, [token is not None for token in tokens])
         with evaluating(model):
@@ -62,24 +67,8 @@ def explain(
     return explained
 
 
-def _choose_label(
-    model: Any, task: str, row: Any, predicted: Any, names: Sequence[str], options: Batching
-) -> str | None:
-    """Return the predicted label, of several the most probable one; None if there are none."""
-    if not names:
-        return None
-    if isinstance(predicted, dict):
-        return str(predicted.get("label", names[0]))
-    ((best,),) = model.predict(task, [row], top_k=1, **options)
-    return str(best["label"])
-
-
 def _check_task(tokenizer: Any, predictor: Any) -> list[str]:
-    """Return the labels or targets that shares can be about, none if there is one number a row.
-
-    Raises:
-        ValueError: If the task cannot be explained.
-    """
+    """Return the labels or targets that shares can be about, none if there is one number a row."""
     name = predictor.name
     is_pooled = isinstance(predictor, PooledPredictor)
     spec: Any = predictor.head.task if is_pooled else None

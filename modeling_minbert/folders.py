@@ -182,11 +182,7 @@ class MinBertRefusal:
 
     @classmethod
     def load(cls, path: str, **_: object) -> None:
-        """Refuse to load.
-
-        Raises:
-            ValueError: In any case.
-        """
+        """Refuse to load."""
         raise ValueError(
             f"{path}: sentence-transformers does not have what the vectors of this checkpoint "
             "need: a pooler, windows, the end of a long text, a lower layer, or a module of "

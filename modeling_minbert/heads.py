@@ -202,9 +202,6 @@ class MinBertTask:
     hub_type: ClassVar[HubType | None] = None
     extra_targets: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
-        """Fill in what the other fields determine."""
-
     @classmethod
     def fields_set_by(cls, source: SetBy) -> tuple[str, ...]:
         """Return the names of the fields that a recipe, the data, or training sets."""
@@ -374,11 +371,8 @@ class HeadTask(MinBertTask):
     def reading(self, config: PreTrainedConfig) -> Encoding:
         """Return how a model encodes rows in predictions."""
         positions = config.longest_sequence
-        return replace(self.encoding(positions), max_length=self.limit_length(positions))
-
-    def limit_length(self, positions: int) -> int:
-        """Return the maximum tokens of a sequence in predictions of a model with `positions`."""
-        return min(self.max_length or positions, positions)
+        length = min(self.max_length or positions, positions)
+        return replace(self.encoding(positions), max_length=length)
 
     def validate_numbers(self) -> None:
         if self.max_length is not None and self.max_length < 8:
@@ -489,12 +483,14 @@ class MinBertHead(nn.Module):
 
     Attributes:
         outputs: What the logits are.
+        predictor: What predicts rows, made of a model, the name of its task, and `top_k`.
         task: The description of the task.
         gathers: Whether a loss that compares rows uses the rows of all processes in training.
         label_smoothing: Share of a label that is spread over all classes in training.
     """
 
     outputs: ClassVar[Outputs] = "classes"
+    predictor: ClassVar[type[Predictor]]
     gathers = False
     label_smoothing = 0.0
     task: Any
@@ -536,10 +532,6 @@ class MinBertHead(nn.Module):
     def to_targets(self, logits: Tensor) -> Tensor:
         """Convert logits of a teacher to what students of its task learn from."""
         return logits
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> Predictor:
-        """Return what predicts rows; see `MinBertForMultiTask.predict`."""
-        raise NotImplementedError
 
 
 class MinBertHeads(nn.Module):

@@ -448,14 +448,12 @@ class VectorPredictor(TextReader, Predictor):
         return reads(self.plan.pooling), self.plan.num_layers
 
     def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
-        del names
         if known is None:
             read, layers = self.states
             known = self.model.base_model(**inputs, return_dict=True, read=read, num_layers=layers)
         return {self.name: pool_outputs(known, inputs.get("attention_mask"), self.plan.pooling)}
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
-        del inputs
         self.results.append((indices, output))
 
     def collect(self) -> Tensor:
@@ -472,11 +470,11 @@ class VectorPredictor(TextReader, Predictor):
 class PooledPredictor(VectorPredictor):
     """Predicts a task with one vector per sequence; see `PooledHead`."""
 
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
+    def __init__(self, model: Any, name: str, top_k: int | None) -> None:
         check_count("top_k", top_k)
-        task = head.task
+        self.head, self.top_k = model._head(name), top_k
+        task = self.head.task
         super().__init__(model, name, task.plan_vectors(model.config), task.num_texts)
-        self.head, self.top_k = head, top_k
         if not self.has_windows:  # which are pooled by the task that has made them
             self.group, self.shares_pass = (self.num_texts, self.encoding), True
 

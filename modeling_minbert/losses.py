@@ -45,31 +45,6 @@ def sum_class_losses(
     return (1 - smoothing) * of_labels + smoothing * spread
 
 
-def binary_losses(
-    logits: Tensor,
-    targets: Tensor,
-    *,
-    weights: tuple[Tensor, Tensor] | None = None,
-    smoothing: float = 0.0,
-) -> Tensor:
-    """Compute the loss of every logit, for targets in [0, 1] of the same shape.
-
-    Args:
-        logits: Any shape.
-        targets: Probability of yes.
-        weights: Factors on the losses of the targets no and yes; they broadcast.
-        smoothing: Share of a target that is spread over no and yes.
-    """
-    if weights is None:
-        targets = targets * (1 - smoothing) + smoothing / 2
-        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    of_yes, of_no = F.softplus(-logits), F.softplus(logits)
-    if smoothing:
-        kept, spread = 1 - smoothing / 2, smoothing / 2
-        of_no, of_yes = kept * of_no + spread * of_yes, kept * of_yes + spread * of_no
-    return weights[0] * (1 - targets) * of_no + weights[1] * targets * of_yes
-
-
 # The label of a row: a class id, several, 0 or 1, a score within a range, any numbers, or none.
 Target = Literal["class", "classes", "binary", "score", "number", "unlabelled"]
 # The output of the head before the loss: of a linear layer, or a cosine.
@@ -164,8 +139,15 @@ class BinaryCrossEntropy(MinBertLoss):
     weighs_classes = True
 
     def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        weights, smoothing = head.binary_weights, head.smoothing
-        return binary_losses(head.to_logits(scores), target, weights=weights, smoothing=smoothing)
+        logits, weights, smoothing = head.to_logits(scores), head.binary_weights, head.smoothing
+        if weights is None:
+            target = target * (1 - smoothing) + smoothing / 2
+            return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        of_yes, of_no = F.softplus(-logits), F.softplus(logits)
+        if smoothing:
+            kept, spread = 1 - smoothing / 2, smoothing / 2
+            of_no, of_yes = kept * of_no + spread * of_yes, kept * of_yes + spread * of_no
+        return weights[0] * (1 - target) * of_no + weights[1] * target * of_yes
 
     def to_unit(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits)
@@ -372,6 +354,10 @@ class CalibratedHead:
     def temperature(self) -> float:
         """Divisor of the logits; 1 before a fit."""
         return float(self.task.temperature or 1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Return the class with the highest logit, (..., K) -> (...)."""
+        return logits.argmax(dim=-1)
 
     def likelihoods(self, logits: Tensor) -> Tensor:
         """Convert logits (n, K) to probabilities without a temperature."""

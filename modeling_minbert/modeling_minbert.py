@@ -324,7 +324,7 @@ def _classifier(config: MinBertConfig) -> tuple[MinBertDropout, nn.Linear]:
 # Models
 
 
-def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> None:
+def check_loaded(model: Any, info: Any, path: Any) -> None:
     """Refuse a model of which parts that the checkpoint should have are random.
 
     These are all of the encoder, and the heads of the tasks of its configuration. Other heads are
@@ -358,8 +358,6 @@ def check_loaded(model: Any, info: Any, path: Any, options: dict[str, Any]) -> N
             f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "
             "a new head"
         )
-    if hasattr(model, "heads"):
-        check_heads(model, missing, path, options)
     model.new_parts = {name.removeprefix("bert.").split(".")[0] for name in missing}
     if not getattr(model, "uses_pooler", model.base_model is not model):
         model.new_parts.discard("pooler")
@@ -378,12 +376,9 @@ def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
         )
 
 
-def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, Any]) -> None:
-    """Refuse random heads where the checkpoint describes trained ones; see `check_loaded`."""
+def check_heads(model: Any, info: Any, path: Any, options: Any, stored: Any) -> None:
+    """Refuse random heads where the checkpoint, by its `stored` configuration, has trained ones."""
     config = model.config
-    where, stored = {name: options[name] for name in HUB_KEYS if name in options}, {}
-    with suppress(OSError, ValueError):  # weights without a configuration
-        stored = MinBertConfig.get_config_dict(path, **where)[0]
     # the configuration of an encoder that was saved alone lists tasks, too
     has_heads = type(model).__name__ in (stored.get("architectures") or ())
     described = stored.get("tasks") or {}
@@ -395,6 +390,7 @@ def check_heads(model: Any, missing: list[str], path: Any, options: dict[str, An
             path,
             ", ".join(lost),
         )
+    missing = info["missing_keys"]
     heads = sorted({name.split(".")[1] for name in missing if name.startswith("heads.")})
     lost = [name for name in heads if described.get(name) == config.tasks[name]]
     if lost and "tasks" not in options:
@@ -467,7 +463,9 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             check_meanings(loaded[0], loaded[1], path, before)
         if kwargs.get("output_loading_info"):
             return loaded
-        check_loaded(loaded[0], loaded[1], path, kwargs)
+        check_loaded(loaded[0], loaded[1], path)
+        if hasattr(loaded[0], "heads"):
+            check_heads(loaded[0], loaded[1], path, kwargs, stored)
         return loaded[0]
 
     def train(self, mode: bool = True) -> Self:

@@ -44,8 +44,6 @@ def make_norm(config: PreTrainedConfig) -> nn.LayerNorm:
 class MinBertModernEmbeddings(nn.Module):
     """Normalized word embeddings; positions are part of the attention."""
 
-    token_type_embeddings = None
-
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(
@@ -62,7 +60,6 @@ class MinBertModernEmbeddings(nn.Module):
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None,
     ) -> Tensor:
-        del token_type_ids
         if inputs_embeds is None:
             inputs_embeds = self.word_embeddings(input_ids)
         if position_ids is None:
@@ -261,7 +258,6 @@ class PreparedModernLayer:
 class MinBertModernEncoder(nn.Module):
     """The stack of layers, and a last norm, with the interface of `MinBertEncoder`."""
 
-    relative_attention_bias = None
     prepared_layer = PreparedModernLayer
 
     def __init__(self, config: PreTrainedConfig) -> None:
@@ -273,7 +269,6 @@ class MinBertModernEncoder(nn.Module):
 
     def make_bias(self, length: int) -> Tensor | None:
         """Return what is added to the scores of all layers by distance: nothing."""
-        del length
         return None
 
     def make_angles(self, positions: Tensor, dtype: torch.dtype) -> Any:

@@ -15,13 +15,12 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .configuration_minbert import MinBertConfig
-from .cpu import warn_once
 from .embedding import MinBertEmbeddingMixin
 from .heads import Inputs, MinBertHead, MinBertHeads, TaskBatch, check_inputs, check_labels, ids_of
 from .inference import HUB_KEYS, PooledPredictor
 from .modeling_minbert import MinBertForMaskedLM, MinBertModel, MinBertPreTrainedModel
 from .packing import Options, States
-from .rows import Batching, MinBertPredicting, check_container
+from .rows import Batching, MinBertPredicting, check_container, warn_once
 from .tasks import load_types
 
 logger = logging.get_logger(__name__)
@@ -162,7 +161,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         spec = getattr(known, "task", known) or self.config.task(name)  # refuses unknown tasks
         is_in_pipeline = use_cache is not None and task is None
         if is_in_pipeline:
-            check_row_of_pipeline(name, spec, inputs, self.config.longest_sequence)
+            check_row_of_pipeline(name, spec, inputs, self.config)
         batch = TaskBatch(name, inputs, options, spec.num_sequences, labels, targets=targets)
         # not a named argument, which exporters and pipelines would take for a necessary one
         batch.num_windows = options.pop("num_windows", None)
@@ -499,7 +498,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         return distill(self._head(task), logits, teacher, temperature, labels)
 
 
-def check_row_of_pipeline(name: str, task: Any, inputs: Any, positions: int) -> None:
+def check_row_of_pipeline(name: str, task: Any, inputs: Any, config: MinBertConfig) -> None:
     """Refuse what transformers' own pipelines would answer otherwise than `predict`.
 
     They know one label a row, the one with the highest score, and the start of a text.
@@ -513,7 +512,7 @@ def check_row_of_pipeline(name: str, task: Any, inputs: Any, positions: int) -> 
     ids: Any = ids_of(inputs)
     mask = inputs[1]
     tokens = ids.shape[-1] if mask is None else int(mask.ne(0).sum(dim=-1).max())
-    limit = task.limit_length(positions)
+    limit = task.reading(config).max_length
     if tokens > limit:
         raise ValueError(
             f"task {name!r} reads {limit} tokens of a text, but this pipeline of transformers "

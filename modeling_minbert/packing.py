@@ -27,8 +27,8 @@ from .cpu import (
     find_tree,
     is_followed,
     needs_few_shapes,
-    warn_once,
 )
+from .rows import warn_once
 
 # Which states are read, as `MinBertModel.forward` explains.
 Read = Tensor | Literal["first", "tokens", "padded"] | None
@@ -68,7 +68,8 @@ class MinBertSequences:
     shape: tuple[int, int]  # (B, L) of the padded batch, (1, T) of one that came packed
     # Plans of attention on the CPU, by number of heads and window; made once for all layers.
     plans: dict[tuple[int, int | None], Plan] = field(default_factory=dict)
-    runs: list[tuple[int, int, int]] | None = None  # of equal lengths, if that is how they are read
+    # First token, end and number of adjacent sequences of equal length, if they are read so.
+    runs: list[tuple[int, int, int]] | None = None
     # Tokens after the last sequence that belong to none; their states are not read.
     extra: int = 0
     # Added to the scores of all layers, by distance, (H, L, L); None for an encoder without.
@@ -152,20 +153,14 @@ class MinBertSequences:
         segments = self.segments
         return torch.arange(len(segments), device=segments.device) - self.first[segments]
 
-    def unpad_inputs(
-        self,
-        input_ids: Tensor | None,
-        token_type_ids: Tensor | None,
-        position_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
+    def unpad_inputs(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         """Take the real tokens of inputs, (B, L) -> (1, T); positions default to columns."""
         batch: list[Tensor | None] = []
-        for given in (input_ids, token_type_ids, position_ids, inputs_embeds):
+        for given in inputs:
             # (1, L) holds for all rows
             real = None if given is None else given.expand(*self.shape, *given.shape[2:])
             batch.append(None if real is None else self.unpad(real).unsqueeze(0))
-        if position_ids is None:
+        if inputs[2] is None:
             columns = self.positions() if self.rows is None else self.rows % self.shape[1]
             batch[2] = columns.unsqueeze(0)
         return tuple(batch)
@@ -407,7 +402,7 @@ class MinBertPackedMixin(nn.Module):
         """Encode the real tokens; of the last layer, only the states that are read."""
         if inputs[2] is None:
             check_length(sequences.max_length, self.config.longest_sequence)
-        batch: Any = sequences.unpad_inputs(*inputs)
+        batch: Any = sequences.unpad_inputs(inputs)
         ids, types, places, vectors = batch
         is_packed = kwargs.get("cu_seq_lens_q") is not None
         # CODEPATH: roberta, xlm-roberta, camembert, mpnet; in all others positions are columns

@@ -148,11 +148,8 @@ class PooledTask(HeadTask):
         if "pooling" in given:
             return {}
         if start.sentence_pooling is not None:
-            return {
-                "pooling": Suggestion(
-                    start.sentence_pooling, "as the checkpoint's sentence vectors"
-                )
-            }
+            reason = "as the checkpoint's sentence vectors"
+            return {"pooling": Suggestion(start.sentence_pooling, reason)}
         is_separate = given.get("pair_encoding", cls.default_pair_encoding) == "separate"
         if is_separate or start.has_trained_pooler:
             return {}
@@ -222,11 +219,13 @@ class PooledHead(MinBertHead):
     class_weights: Tensor | None  # (K,); None for equal ones
     pos_weight: Tensor | None  # likewise
     row_label: ClassVar[str] = "one a row"  # what labels are, for messages
+    predictor: ClassVar[type[PooledPredictor]] = PooledPredictor
 
     def __init__(self, config: PreTrainedConfig, task: PooledTask) -> None:
         super().__init__()
         self.task = task
-        self.score_range: Sequence[float] = (0, 1)
+        self.config = config  # whose padding id may change
+        self.score_range: Sequence[float] = getattr(task, "score_range", None) or (0, 1)
         self.cosine_scale = float(getattr(task, "cosine_scale", None) or 1)
         width = 3 * config.hidden_size if task.head == "concat" else config.hidden_size
         self.dropout = MinBertDropout(task.dropout or 0.0)
@@ -368,9 +367,6 @@ class PooledHead(MinBertHead):
         terms: Tensor = self.task.loss_function.count_terms(self, labels)
         return terms
 
-    def predictor(self, model: Any, name: str, top_k: int | None) -> PooledPredictor:
-        return PooledPredictor(model, name, self, top_k)
-
     def score_texts(self, pooled: Tensor) -> Tensor:
         """Compute the input of `describe` from pooled vectors, (B, D) or (B, S, D) -> (B, K)."""
         return self.summarize(self.to_logits(self.score(self.embed(pooled)))).float()
@@ -414,9 +410,6 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
 
 class ClassificationHead(CalibratedHead, PooledHead):
     """A logit per class."""
-
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
 
 
 @strict

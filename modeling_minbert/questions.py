@@ -99,10 +99,29 @@ class QuestionAnsweringTask(HeadTask):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
 
+class QuestionPredictor(QuestionReader, Predictor):
+    """Answers pairs of a question and its text."""
+
+    def __init__(self, model: Any, name: str, top_k: int | None) -> None:
+        check_count("top_k", top_k)
+        task = model._head(name).task
+        super().__init__(model, name, task, task.reading(model.config))
+        self.group, self.top_k = name, top_k
+        self.results: list[tuple[list[int], Tensor]] = []
+
+    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
+        self.results.append((indices, keep_scores(inputs, output.start_logits, output.end_logits)))
+
+    def describe(self) -> list[Any]:
+        scores, self.results = put_in_order(self.results), []
+        return self.describe_answers(scores.tolist(), self.top_k)
+
+
 class QuestionAnsweringHead(TokenHead):
     """Scores of every token as the first and the last one of the answer."""
 
     outputs: ClassVar[Outputs] = "spans"
+    predictor = QuestionPredictor
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is None:
@@ -121,9 +140,6 @@ class QuestionAnsweringHead(TokenHead):
     def forward(self, outputs: Any, batch: TaskBatch) -> QuestionAnsweringModelOutput:
         start, end = (batch.targets.get(name) for name in self.task.extra_targets)
         return find_answers(outputs, self.score, start, end)
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> "QuestionPredictor":
-        return QuestionPredictor(model, name, self, top_k)
 
 
 def read_columns(options: Options) -> Read:
@@ -192,23 +208,6 @@ def keep_scores(batch: Batch, start_logits: Tensor, end_logits: Tensor) -> Tenso
     else:
         values, places = (x[..., :PLACES] for x in logits.sort(descending=True, stable=True))
     return torch.cat([total, logits[..., :1], places.float(), values], dim=-1).flatten(1)
-
-
-class QuestionPredictor(QuestionReader, Predictor):
-    """Answers pairs of a question and its text."""
-
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        check_count("top_k", top_k)
-        super().__init__(model, name, head.task, head.task.reading(model.config))
-        self.group, self.top_k = name, top_k
-        self.results: list[tuple[list[int], Tensor]] = []
-
-    def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
-        self.results.append((indices, keep_scores(inputs, output.start_logits, output.end_logits)))
-
-    def describe(self) -> list[Any]:
-        scores, self.results = put_in_order(self.results), []
-        return self.describe_answers(scores.tolist(), self.top_k)
 
 
 TYPES: Types = {"question_answering": (QuestionAnsweringTask, QuestionAnsweringHead)}

@@ -30,7 +30,7 @@ ONE: dict[RowKind, str] = {
 Vectors = TypeVar("Vectors")  # tensors or arrays
 # The tokens of rows, and what predicts them.
 Group = tuple[list[Any], list[Any]]
-_warn_once = cache(logging.getLogger(__name__).warning)
+warn_once = cache(logging.getLogger(__name__).warning)  # of equal messages the first one
 
 
 class Batching(TypedDict, total=False):
@@ -405,7 +405,8 @@ class MinBertPredicting:
                 )
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
-        names = list(self.heads) if tasks is None else tasks
+        # a wrapper of peft has the methods of the heads, but is no iterable
+        names = [name for name, _ in self.heads.items()] if tasks is None else tasks
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
@@ -587,7 +588,7 @@ class MinBertVectors(Generic[Vectors]):
         if others and name not in prompts:
             message = "encode_document writes no prompt, as sentence-transformers: the checkpoint "
             message += f"has none of the name 'document'; prompt_name={others[0]!r} uses that one"
-            _warn_once(message)
+            warn_once(message)
         return {**options, "prompt_name": name}
 
     def list_tasks(self) -> dict[str, dict[str, Any]]:
@@ -617,14 +618,26 @@ class MinBertVectors(Generic[Vectors]):
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
     ) -> EmbeddingPlan:
-        """Decide how vectors are made."""
+        """Decide how vectors are made, and refuse sizes that they or texts cannot have."""
         config, own = self.config, self.config.embedding
         if task is not None and (pooling is not None or truncation is not None):
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
                 "texts: leave pooling and truncation out"
             )
-        self._check_sizes(truncation, truncate_dim)
+        check_count("encode: truncate_dim", truncate_dim)
+        if truncate_dim is not None and truncate_dim > config.hidden_size:
+            raise ValueError(
+                f"encode: truncate_dim={truncate_dim}, but vectors have {config.hidden_size} "
+                "numbers"
+            )
+        if truncation not in (None, *HEAD_SHARES, WINDOWS):
+            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
+        if truncation == "head" and self.tokenizer.truncation_side == "left":
+            raise ValueError(
+                "truncation='head': the tokenizer keeps the end of a text "
+                "(truncation_side='left'); leave truncation out, or set its side to 'right'"
+            )
         default, kept = own.default_prompt_name, own.truncate_dim
         if task is not None:  # trained without these
             default = kept = None
@@ -648,22 +661,6 @@ class MinBertVectors(Generic[Vectors]):
         size, strips = truncate_dim or kept, task is not None
         return EmbeddingPlan(vectors, normalize, prompt, size, rescale, strips)
 
-    def _check_sizes(self, truncation: str | None, truncate_dim: int | None) -> None:
-        """Refuse what a text or a vector cannot be cut to."""
-        check_count("encode: truncate_dim", truncate_dim)
-        size = self.config.hidden_size
-        if truncate_dim is not None and truncate_dim > size:
-            raise ValueError(
-                f"encode: truncate_dim={truncate_dim}, but vectors have {size} numbers"
-            )
-        if truncation not in (None, *HEAD_SHARES, WINDOWS):
-            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
-        if truncation == "head" and self.tokenizer.truncation_side == "left":
-            raise ValueError(
-                "truncation='head': the tokenizer keeps the end of a text "
-                "(truncation_side='left'); leave truncation out, or set its side to 'right'"
-            )
-
     def _find_vectors(
         self, task: str | None, pooling: str | None, own: Any
     ) -> tuple[VectorPlan, bool]:
@@ -685,7 +682,7 @@ class MinBertVectors(Generic[Vectors]):
             raise ValueError(unknown("pooling", pooling, get_args(Pooling)))
         else:
             if pooling is None and config.sentence_embedding is None and self._guesses_pooling:
-                _warn_once(
+                warn_once(
                     f"{self.name_or_path}: its modules.json, which may say how vectors are made, "
                     f"is not in the cache: encode takes {own.pooling!r}; set pooling, or load the "
                     "model online once"

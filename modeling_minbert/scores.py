@@ -9,7 +9,6 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 
 from .heads import (
     DATA,
@@ -130,10 +129,6 @@ class SimilarityHead(PooledHead):
 
     outputs: ClassVar[Outputs] = "scores"
 
-    def __init__(self, config: PreTrainedConfig, task: SimilarityTask) -> None:
-        super().__init__(config, task)
-        self.score_range = task.score_range or (0, 1)
-
     def to_targets(self, logits: Tensor) -> Tensor:
         """Convert logits to scores, (B, 1), in units of the range, with a gradient."""
         return self.task.loss_function.to_unit(logits.float())
@@ -182,10 +177,6 @@ class ContrastiveHead(PooledHead):
     """Vectors of length 1, (B, S, D), instead of logits."""
 
     outputs: ClassVar[Outputs] = "vectors"
-
-    def __init__(self, config: PreTrainedConfig, task: ContrastiveTask) -> None:
-        super().__init__(config, task)
-        self.config = config  # whose padding id may change
 
     def prepare(self, batch: TaskBatch) -> None:
         if batch.labels is not None:
@@ -265,11 +256,6 @@ class ThresholdHead(CalibratedHead):
         return fit_thresholds(self, logits, labels)
 
     @property
-    def has_threshold(self) -> bool:
-        """Whether there are thresholds to fit."""
-        return True
-
-    @property
     def thresholds(self) -> list[float]:
         """Probability above which a decision is yes, (K,)."""
         return self.task.thresholds or [0.5] * self.task.num_logits
@@ -321,6 +307,7 @@ class MultiLabelHead(ThresholdHead, PooledHead):
     """A logit per label, each with a threshold."""
 
     row_label = "0 or 1 for each label of a row"
+    has_threshold = True
 
     @property
     def binary_weights(self) -> tuple[Tensor, Tensor] | None:
@@ -383,6 +370,7 @@ class ParaphraseHead(ThresholdHead, PooledHead):
 
     @property
     def has_threshold(self) -> bool:
+        """Whether there is a threshold to fit."""
         return self.task.head == "cosine" or self.task.threshold_for is not None
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> Any:

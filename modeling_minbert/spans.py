@@ -6,7 +6,7 @@ As `rows.py` without torch. Shapes: W windows of a question.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -148,56 +148,41 @@ def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> l
 # Choices
 
 
-class Question(NamedTuple):
-    """A row of `predict`."""
-
-    texts: tuple[str, ...]  # the context, and a question if there is one
-    choices: tuple[str, ...]
-
-    def pairs(self) -> list[Row]:
-        """Return the two texts of the sequence of each choice."""
-        # as in training, without spaces at the ends
-        texts, choices = (list(map(str.strip, part)) for part in (self.texts, self.choices))
-        return pair_choices(texts, choices)
-
-
-def check_questions(
-    rows: Sequence[object], task: str, first: int, *, has_question: bool
-) -> Iterator[Question]:
-    """Check rows of a context, optionally a question, and a list of at least two choices.
-
-    `first` is the number of the first row. Tasks that were trained with questions need them.
-    """
-    text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
-    for index, given in enumerate(rows, first):
-        row = tuple(given) if isinstance(given, tuple | list) else ()
-        texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
-        is_text = all(isinstance(text, str) for text in (*texts, *choices))
-        if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
-            raise ValueError(
-                f"{task}: row {index} must be a context, {text} question, and a list of at least "
-                f"two choices, as in ('A context.', {example}['A choice.', 'Another one.']), got "
-                f"{given!r}"
-            )
-        check_unicode((*texts, *choices), index, task)
-        yield Question(texts, tuple(choices))
-
-
 class ChoiceReader(TextReader):
     """Reads contexts with choices.
 
     Choices do not depend on each other: each is encoded by itself with its context, so that rows
     may have any number of them.
+
+    Attributes:
+        choices: Those of each row.
     """
 
-    questions: Sequence[Question] = ()
+    choices: list[tuple[str, ...]]
 
     def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        """Tokenize the choices of rows, of which the first one has the number `first`."""
+        """Tokenize the choices of rows, of which the first one has the number `first`.
+
+        A row is a context, optionally a question, and a list of at least two choices. Tasks that
+        were trained with questions need them.
+        """
         has_question: bool = self.model.config.task(self.name).has_question
-        found = check_questions(rows, self.name, first, has_question=has_question)
-        self.questions = list(found)
-        pairs = [pair for question in self.questions for pair in question.pairs()]
+        text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
+        self.choices, pairs = [], []
+        for index, given in enumerate(rows, first):
+            row = tuple(given) if isinstance(given, tuple | list) else ()
+            texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
+            is_text = all(isinstance(text, str) for text in (*texts, *choices))
+            if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
+                raise ValueError(
+                    f"{self.name}: row {index} must be a context, {text} question, and a list of "
+                    f"at least two choices, as in ('A context.', {example}['A choice.', "
+                    f"'Another one.']), got {given!r}"
+                )
+            check_unicode((*texts, *choices), index, self.name)
+            self.choices.append(tuple(choices))
+            # as in training, without spaces at the ends
+            pairs += pair_choices(list(map(str.strip, texts)), map(str.strip, choices))
         return tokenize(self.model.tokenizer, pairs, self.encoding)
 
     def describe_logits(
@@ -205,14 +190,12 @@ class ChoiceReader(TextReader):
     ) -> list[Any]:
         """Return the predictions of the rows, given the logits of all choices."""
         described, given = [], iter(logits)
-        for question in self.questions:
-            values = [logit / (temperature or 1) for logit in islice(given, len(question.choices))]
+        for choices in self.choices:
+            values = [logit / (temperature or 1) for logit in islice(given, len(choices))]
             total = add_logarithms(values)
             scores = [math.exp(value - total) for value in values]
             ranks = sorted(range(len(scores)), key=lambda at: -scores[at])[: top_k or 1]
-            row = [
-                {"choice": question.choices[at], "index": at, "score": scores[at]} for at in ranks
-            ]
+            row = [{"choice": choices[at], "index": at, "score": scores[at]} for at in ranks]
             described.append(row[0] if top_k is None else row)
         return described
 
@@ -283,34 +266,8 @@ def rank_answers(
     return RankedAnswers(list(ranked.values()), null, total)
 
 
-def find_best(
-    text: str,
-    windows: Sequence[QuestionWindow],
-    scores: Sequence[Sequence[float]],
-    task: Any,
-    top_k: int,
-) -> list[dict[str, Any]]:
-    """Return the best answers to one question, best first, given `keep_scores` of its windows.
-
-    `start` and `end` are characters of the text, 0 for no answer; `score` is the probability among
-    all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an answer.
-    """
-    limits = task.max_answer_length, top_k
-    best, null, total = rank_answers([text] * len(windows), windows, scores, *limits)
-    if task.null_score_diff_threshold is not None:
-        rank = 0
-        if best and null - best[0][0] <= task.null_score_diff_threshold:
-            rank = max(1, sum(score >= null for score, *_ in best))
-        best.insert(rank, (null, "", 0, 0))
-    answers = [
-        {"score": math.exp(score - total), "start": start, "end": end, "answer": answer}
-        for score, answer, start, end in best[:top_k]
-    ]
-    return answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
-
-
 class QuestionReader:
-    """Reads pairs of a question and its text; see `find_best`."""
+    """Reads pairs of a question and its text."""
 
     size = QUESTIONS
 
@@ -327,13 +284,31 @@ class QuestionReader:
         return [window.encoded for window in self.windows]
 
     def describe_answers(self, scores: Sequence[Sequence[float]], top_k: int | None) -> list[Any]:
-        """Describe the rows by `keep_scores` of their windows."""
+        """Describe the rows by `keep_scores` of their windows: answers, best first.
+
+        `start` and `end` are characters of the text, 0 for no answer; `score` is the probability
+        among all spans of all windows (Clark and Gardner 2018, section 3.2), 0 if no span can be an
+        answer.
+        """
         counts = Counter(window.question for window in self.windows)
+        limits = self.task.max_answer_length, top_k or 1
+        threshold = self.task.null_score_diff_threshold
         described, first = [], 0
         for number, (_, text) in enumerate(self.rows):
             end = first + counts[number]
             windows = self.windows[first:end]
-            best = find_best(text, windows, scores[first:end], self.task, top_k or 1)
-            described.append(best[0] if top_k is None else best)
+            texts = [text] * len(windows)
+            best, null, total = rank_answers(texts, windows, scores[first:end], *limits)
+            if threshold is not None:
+                rank = 0
+                if best and null - best[0][0] <= threshold:
+                    rank = max(1, sum(score >= null for score, *_ in best))
+                best.insert(rank, (null, "", 0, 0))
+            answers: list[Any] = [
+                {"score": math.exp(score - total), "start": start, "end": last, "answer": answer}
+                for score, answer, start, last in best[: top_k or 1]
+            ]
+            answers = answers or [{"score": 0.0, "start": 0, "end": 0, "answer": ""}]
+            described.append(answers[0] if top_k is None else answers)
             first = end
         return described

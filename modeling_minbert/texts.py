@@ -312,5 +312,5 @@ def _is_decided(encoded: Any, row: int, place: int) -> bool:
     """
     if not encoded[row].overflowing:
         return False
-    kept = Counter(encoded.sequence_ids(row))
+    kept = Counter(encoded[row].sequence_ids)
     return kept[place] > kept[1 - place]

@@ -28,10 +28,11 @@ from .texts import Fields
 class TagPredictor(TagReader, Predictor):
     """Predicts `words`, `tags`, `scores` and, for spans, `entities` of texts or lists of words."""
 
-    def __init__(self, model: Any, name: str, head: Any, top_k: int | None) -> None:
-        super().__init__(model, name, head.task, head.task.reading(model.config), top_k)
+    def __init__(self, model: Any, name: str, top_k: int | None) -> None:
+        self.head = model._head(name)
+        task = self.head.task
+        super().__init__(model, name, task, task.reading(model.config), top_k)
         self.group = name  # the words of a row are described by the task that split it
-        self.head = head
 
     def keep(self, indices: list[int], inputs: Batch, output: Any) -> None:
         """Keep the tag of every word, and its probability."""
@@ -85,6 +86,7 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
     """K logits of every token."""
 
     outputs: ClassVar[Outputs] = "tags"
+    predictor = TagPredictor
     class_weights: Tensor | None  # (K,); None for equal ones
 
     def __init__(self, config: PreTrainedConfig, task: TokenClassificationTask) -> None:
@@ -104,12 +106,6 @@ class TokenClassificationHead(CalibratedHead, TokenHead):
             number = self.count_terms(batch.labels).clamp(min=1)
         options = {"weight": self.class_weights, "smoothing": self.smoothing}
         return label_tokens(outputs, self.score, batch.labels, number, **options)
-
-    def decode(self, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1)
-
-    def predictor(self, model: Any, name: str, top_k: int | None) -> TagPredictor:
-        return TagPredictor(model, name, self, top_k)
 
 
 def read_tokens(labels: Tensor | None, mask: Tensor | None) -> Read:

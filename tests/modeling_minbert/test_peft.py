@@ -59,6 +59,7 @@ def test_heads_train_in_full_beside_adapters(build_multitask, tiny_batch, tasks,
     base.save_pretrained(tmp_path / "base")
     config = peft.LoraConfig(r=4, modules_to_save=saved)
     model = peft.get_peft_model(base, config)
+    assert base.choose_tasks([]) == sorted(tasks)
     before = model(**tiny_batch, task="tone").logits
     step(model, tiny_batch)
     model.eval()
