@@ -299,6 +299,38 @@ def _attend_runs(
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
+def _attend_buckets(
+    query: Tensor, key: Tensor, value: Tensor, plan: Plan, heads: int, bias: Tensor | None
+) -> Tensor:
+    """Attend without gradients."""
+    queries = plan.queries.gather(query)
+    keys, values = plan.keys.gather(key), plan.keys.gather(value)
+    context = torch.empty_like(queries)
+    for bucket in plan.buckets:
+        q, k, v, out = (
+            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, context)
+        )
+        mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
+        mask = None if mask is None else mask.to(q.dtype)
+        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
+    return plan.queries.collect(context, heads)
+
+
+def _find_plan(
+    sequences: "MinBertSequences", heads: int, window: int | None, planner: Planner | None
+) -> Plan:
+    """Make a plan once for all layers, with a window by a planner."""
+    plans = sequences.plans
+    if (heads, window) not in plans:
+        if window is None:
+            plans[heads, window] = plan_buckets(sequences, heads)
+        elif planner is None:
+            raise ValueError(f"window={window} needs a planner")
+        else:
+            plans[heads, window] = planner(sequences, heads, window)
+    return plans[heads, window]
+
+
 def attend_cpu(
     query: Tensor,
     key: Tensor,
@@ -319,36 +351,19 @@ def attend_cpu(
         attended = _attend_runs(query, key, value, sequences, heads)
         if attended is not None:
             return attended
-    # with a selection for the last layer alone, else once for all layers
-    plan = None if select is not None else sequences.plans.get((heads, window))
-    if plan is None:
-        if window is None:
-            plan = plan_buckets(sequences, heads, select)
-        elif planner is None:
-            raise ValueError(f"window={window} needs a planner")
-        else:
-            plan = planner(sequences, heads, window)
-        if select is None:
-            sequences.plans[heads, window] = plan
-    if needs_cells:
-        dtype = query.dtype
-        if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
-            query, key, value = query.float(), key.float(), value.float()
-        with torch.autocast("cpu", enabled=False):
-            bias = None if bias is None else bias.to(query.dtype)
-            context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
-        return context.to(dtype)
-    queries = plan.queries.gather(query)
-    keys, values = plan.keys.gather(key), plan.keys.gather(value)
-    cells = torch.empty_like(queries)
-    for bucket in plan.buckets:
-        q, k, v, out = (
-            x.unflatten(0, (-1, heads)) for x in _blocks(bucket, queries, keys, values, cells)
-        )
-        mask = bucket.add_bias(bias, (q.shape[2], k.shape[2]))
-        mask = None if mask is None else mask.to(q.dtype)
-        out.copy_(F.scaled_dot_product_attention(q, k, v, mask))
-    return plan.queries.collect(cells, heads)
+    if select is not None:
+        plan = plan_buckets(sequences, heads, select)  # for the last layer alone
+    else:
+        plan = _find_plan(sequences, heads, window, planner)
+    if not needs_cells:
+        return _attend_buckets(query, key, value, plan, heads, bias)
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # few CPUs compute in them
+        query, key, value = query.float(), key.float(), value.float()
+    with torch.autocast("cpu", enabled=False):
+        bias = None if bias is None else bias.to(query.dtype)
+        context: Any = _BucketAttention.apply(query, key, value, plan, heads, dropout, bias)
+    return context.to(dtype)
 
 
 @cache

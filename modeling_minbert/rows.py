@@ -406,7 +406,7 @@ class MinBertPredicting:
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
         # a wrapper of peft has the methods of the heads, but is no iterable
-        names = [name for name, _ in self.heads.items()] if tasks is None else tasks
+        names = list(self.heads.keys()) if tasks is None else tasks
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
@@ -618,26 +618,14 @@ class MinBertVectors(Generic[Vectors]):
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
     ) -> EmbeddingPlan:
-        """Decide how vectors are made, and refuse sizes that they or texts cannot have."""
+        """Decide how vectors are made."""
         config, own = self.config, self.config.embedding
         if task is not None and (pooling is not None or truncation is not None):
             raise ValueError(
                 f"task {task!r} determines how its vectors are pooled, and what remains of long "
                 "texts: leave pooling and truncation out"
             )
-        check_count("encode: truncate_dim", truncate_dim)
-        if truncate_dim is not None and truncate_dim > config.hidden_size:
-            raise ValueError(
-                f"encode: truncate_dim={truncate_dim}, but vectors have {config.hidden_size} "
-                "numbers"
-            )
-        if truncation not in (None, *HEAD_SHARES, WINDOWS):
-            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
-        if truncation == "head" and self.tokenizer.truncation_side == "left":
-            raise ValueError(
-                "truncation='head': the tokenizer keeps the end of a text "
-                "(truncation_side='left'); leave truncation out, or set its side to 'right'"
-            )
+        self._check_sizes(truncation, truncate_dim)
         default, kept = own.default_prompt_name, own.truncate_dim
         if task is not None:  # trained without these
             default = kept = None
@@ -660,6 +648,22 @@ class MinBertVectors(Generic[Vectors]):
         normalize, rescale = normalize is None and is_unit, bool(normalize)
         size, strips = truncate_dim or kept, task is not None
         return EmbeddingPlan(vectors, normalize, prompt, size, rescale, strips)
+
+    def _check_sizes(self, truncation: str | None, truncate_dim: int | None) -> None:
+        """Refuse what a text or a vector cannot be cut to."""
+        check_count("encode: truncate_dim", truncate_dim)
+        size = self.config.hidden_size
+        if truncate_dim is not None and truncate_dim > size:
+            raise ValueError(
+                f"encode: truncate_dim={truncate_dim}, but vectors have {size} numbers"
+            )
+        if truncation not in (None, *HEAD_SHARES, WINDOWS):
+            raise ValueError(unknown("truncation", truncation, (*HEAD_SHARES, WINDOWS)))
+        if truncation == "head" and self.tokenizer.truncation_side == "left":
+            raise ValueError(
+                "truncation='head': the tokenizer keeps the end of a text "
+                "(truncation_side='left'); leave truncation out, or set its side to 'right'"
+            )
 
     def _find_vectors(
         self, task: str | None, pooling: str | None, own: Any
