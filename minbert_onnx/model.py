@@ -98,14 +98,17 @@ class Predictor:
     def encode(self, given: Sequence[object], first: int) -> list[Unit]:
         """Tokenize rows, of which the first one has the number `first`."""
         encoded = self.reader.encode(given, first)
-        if not (self.has_texts and self.reader.has_windows):
-            return [Unit(*row, [1] * len(row.input_ids)) for row in encoded]
-        units, count = [], self.reader.num_texts
-        for start in range(0, len(self.reader.texts), count):  # the mean goes into a head
+        if self.has_texts and self.reader.has_windows:
+            return list(self._join_windows())
+        return [Unit(*row, [1] * len(row.input_ids)) for row in encoded]
+
+    def _join_windows(self) -> Iterator[Unit]:
+        """Join the windows of each row, whose mean goes into a head."""
+        count = self.reader.num_texts
+        for start in range(0, len(self.reader.texts), count):
             chosen = self.reader.texts[start : start + count]
             ids, types = ([x[at][0] for text in chosen for x in text] for at in (0, 1))
-            units.append(Unit(ids, types, list(map(len, chosen))))
-        return units
+            yield Unit(ids, types, list(map(len, chosen)))
 
     def describe(self) -> Any:
         """Return the predictions of the rows, a list, or the vectors of the texts, (n, D)."""
@@ -233,10 +236,8 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
         for batch in rows.split_batches(units, max_tokens or rows.CPU_TOKENS, packed=False):
             self._run([units[at] for at in batch], [waiting[at] for at in batch])
 
-    def _run(
-        self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[rows.Job, int]]]
-    ) -> None:
-        """Compute a batch, and give the jobs that wait for a unit its outputs."""
+    def _pad(self, units: Sequence[Unit]) -> dict[str, Array]:
+        """Return the inputs of the graph for the sequences of units."""
         sequences = [ids for unit in units for ids in unit.input_ids]
         types = [kinds for unit in units for kinds in unit.token_type_ids]
         lengths = list(map(len, sequences))
@@ -246,11 +247,16 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
             ids[number, :length], kinds[number, :length] = sequences[number], types[number]
             mask[number, :length] = 1
         mix = weigh([count for unit in units for count in unit.counts], lengths)
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
-        inputs = {entry.name: known[entry.name] for entry in self.session.get_inputs()}
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "mix": mix}
+        return {entry.name: inputs[entry.name] for entry in self.session.get_inputs()}
+
+    def _run(
+        self, units: Sequence[Unit], waiting: Sequence[Sequence[tuple[rows.Job, int]]]
+    ) -> None:
+        """Compute a batch, and give the jobs that wait for a unit its outputs."""
         members = [member for each in waiting for job, _ in each for member in job.members]
         wanted = list(dict.fromkeys(name for member in members for name in member.outputs))
-        found = dict(zip(wanted, self.session.run(wanted, inputs), strict=True))
+        found = dict(zip(wanted, self.session.run(wanted, self._pad(units)), strict=True))
         text = sequence = 0
         for unit, each in zip(units, waiting, strict=True):
             for job, number in each:
