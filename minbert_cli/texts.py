@@ -159,6 +159,9 @@ def choose_columns(
         present = list_columns(path, file_format)
         if set(columns) <= set(present):
             break
+    if not present:  # nothing of the first row can be read
+        record = next(read_records(path, (), file_format=file_format))
+        raise ValueError(f"{path}: line {record.line}: {record.problem}")
     if not columns and len(present) == 1 and count == 1 and len(present[0].split()) < SENTENCE:
         columns = tuple(present)
     named = f"its columns are {', '.join(map(repr, present))}"

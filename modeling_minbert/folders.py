@@ -239,7 +239,7 @@ def remove_modules(folder: Path) -> None:
 def let_others_read(folder: Path) -> None:
     """Give files of weights the mode of the configuration; safetensors shuts out other users."""
     for weights in folder.glob("*.safetensors"):
-        shutil.copymode(folder / "config.json", weights)
+        shutil.copymode(next(folder.glob("*config.json")), weights)  # or that of an adapter
 
 
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:

@@ -370,7 +370,9 @@ class Predictor:
     def run(self, inputs: Batch, names: list[str], known: Any = None) -> Any:
         """Compute a batch: the outputs of tasks by name; `known` is the encoder's for a pack."""
         if known is None:
-            return self.model(**inputs, return_dict=True, task=names)
+            # without the autocast that accelerate leaves around it after mixed precision
+            forward = vars(self.model).get("_original_forward", self.model)
+            return forward(**inputs, return_dict=True, task=names)
         columns = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
         options = {name: inputs[name] for name in ("cu_seq_lens_q", "max_length_q")}
         given = tuple(map(inputs.get, columns))

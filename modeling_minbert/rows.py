@@ -406,7 +406,7 @@ class MinBertPredicting:
         if tasks is not None and not len(tasks):
             raise ValueError("tasks is empty: name at least one task, or leave it out")
         # a wrapper of peft has the methods of the heads, but is no iterable
-        names = list(self.heads.keys()) if tasks is None else tasks
+        names = list(dict(self.heads.items())) if tasks is None else tasks
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)

@@ -167,3 +167,12 @@ def test_a_run_within_another_one_of_the_process_is_refused(recipe, tmp_path):
                 run(recipe)
         assert not (tmp_path / "out").exists()
     minbert.check(recipe)
+
+
+def test_after_mixed_precision_the_model_predicts_as_the_one_that_it_saved(recipe, tmp_path):
+    """accelerate leaves an autocast around its forward."""
+    trainer = minbert.finetune(recipe, bf16=True)
+
+    texts = ["the garden is fine", "a house", "it is a dull and rainy morning"]
+    mine = trainer.model.predict("moods", texts, precision="float32")
+    assert mine == minbert.load(tmp_path / "out", device="cpu").predict("moods", texts)

@@ -67,6 +67,27 @@ def test_methods_that_would_have_no_effect_are_refused(
         make_trainer(model=model, own={"methods": methods, "optimizers": (optimizer, None)})
 
 
+def test_optimizers_and_schedules_of_something_else_are_refused(make_trainer):
+    model, other = make_model(), make_model()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+
+    with pytest.raises(ValueError, match="the optimizer has no weight of this model"):
+        make_trainer(model=model, own={"optimizers": (optimizer, None)})
+    with pytest.raises(ValueError, match="the schedule changes the rates of an optimizer that is"):
+        make_trainer(model=model, own={"optimizers": (None, schedule)})
+
+
+def test_a_method_for_an_optimizer_that_a_subclass_makes_is_refused(make_trainer):
+    class Own(MultiTaskTrainer):
+        def create_optimizer(self, model=None):
+            return super().create_optimizer(model)
+
+    args, methods = make_trainer().args, [HeadLearningRate(0.1)]
+    with pytest.raises(ValueError, match=r"HeadLearningRate .* create_optimizer is of a subclass"):
+        Own(make_model(), args, make_tasks(), methods=methods)
+
+
 def test_rdrop_needs_dropout_that_makes_its_passes_differ(make_trainer):
     with pytest.raises(ValueError, match="task 'moods': r_drop compares two passes"):
         make_trainer(own={"methods": [RDrop()]})

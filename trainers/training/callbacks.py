@@ -1,5 +1,8 @@
-"""Early stopping on a metric over all tasks, divergence, and logs of the last step."""
+"""Early stopping on a metric over all tasks, divergence, memory, and logs of the last step."""
 
+import ctypes
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +56,49 @@ class LastStep(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_log |= args.logging_strategy == "steps"
             control.should_evaluate |= args.eval_strategy == "steps"
+
+
+class FreedMemory(TrainerCallback):
+    """Lets glibc keep the memory of large tensors on the CPU, as long as that is not too much.
+
+    By default it returns them to the system and fetches them again at every step. But where it
+    keeps them, tensors of ever other sizes leave holes, without an end. So it returns all of them
+    where a process has a quarter of the memory of the machine (or of its container), and twice what
+    it needed then. See benchmarks/TRAINING_CPU.md.
+    """
+
+    def __init__(self) -> None:
+        self.libc: ctypes.CDLL | None = None
+        self.limit = self.least = 0.0  # pages
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
+    ) -> None:
+        if args.device.type != "cpu":
+            return
+        with suppress(AttributeError, OSError, TypeError, ValueError):  # another C library
+            libc = ctypes.CDLL(None)
+            pages = [os.sysconf("SC_PHYS_PAGES")]
+            with suppress(OSError, ValueError):  # no container, or one without a limit
+                most = Path("/sys/fs/cgroup/memory.max").read_text()
+                pages.append(int(most) // os.sysconf("SC_PAGE_SIZE"))
+            trim_threshold, most_mapped_blocks = -1, -4  # of malloc.h
+            libc.malloc_trim(0)  # what reading the rows has left
+            libc.mallopt(trim_threshold, -1)
+            libc.mallopt(most_mapped_blocks, 0)
+            self.libc, self.limit, self.least = libc, min(pages) / 4, min(pages) / 4
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
+    ) -> None:
+        if self.libc is not None and self._count_pages() > self.limit:
+            self.libc.malloc_trim(0)
+            self.limit = max(self.least, 2 * self._count_pages())
+
+    def _count_pages(self) -> int:
+        """Return the memory of this process, without files such as those of the rows."""
+        _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+        return int(resident) - int(shared)
 
 
 class TrainingDivergedError(RuntimeError):

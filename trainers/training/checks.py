@@ -331,16 +331,38 @@ def check_sampling(
         method.check_sampling(sampling)
 
 
-def check_methods(methods: Sequence[Method], optimizer: object) -> None:
-    """Refuse a method twice, and one for the optimizer of the trainer beside one of the user."""
+def check_methods(
+    methods: Sequence[Method], optimizers: tuple[Any, Any], model: Any, *, makes_own: bool
+) -> None:
+    """Refuse methods, optimizers and schedules that would not train this model as they say.
+
+    ``makes_own`` says whether a subclass makes the optimizer.
+    """
+    optimizer, schedule = optimizers
+    if schedule is not None and getattr(schedule, "optimizer", optimizer) is not optimizer:
+        raise ValueError(
+            "optimizers: the schedule changes the rates of an optimizer that is not trained with; "
+            "give both, (optimizer, schedule), or leave the schedule out"
+        )
+    groups = getattr(optimizer, "param_groups", [])
+    trained = {id(weight) for group in groups for weight in group["params"]}
+    if trained and trained.isdisjoint(map(id, model.parameters())):
+        raise ValueError(
+            "optimizers: the optimizer has no weight of this model; make it from "
+            "model.parameters() of the model that is trained"
+        )
     kinds = [type(method) for method in methods]
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise ValueError(f"methods: {kind.__name__} is there twice; give one")
-        if optimizer is not None and kind.scale_optimizer is not Method.scale_optimizer:
+        is_given = optimizer is not None or makes_own
+        if is_given and kind.scale_optimizer is not Method.scale_optimizer:
+            given = "create_optimizer is of a subclass"
+            if optimizer is not None:
+                given = f"optimizers has a {type(optimizer).__name__}"
             raise ValueError(
                 f"methods: {kind.__name__} changes the optimizer that the trainer makes, but "
-                f"optimizers has a {type(optimizer).__name__}; leave one of them out"
+                f"{given}; leave one of them out"
             )
 
 

@@ -1,10 +1,9 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
-import ctypes
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,7 +46,7 @@ from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck
+from .callbacks import DivergenceCheck, FreedMemory
 from .checks import (
     TIMES,
     check_arguments,
@@ -134,7 +133,8 @@ class MultiTaskTrainer(Trainer):
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
         # before the Trainer makes the output folder: all of this may be refused
-        check_methods(methods, optimizers[0])
+        makes_own = type(self).create_optimizer is not MultiTaskTrainer.create_optimizer
+        check_methods(methods, optimizers, model, makes_own=makes_own)
         self.tasks, self.problems = check_tasks(tasks, model)
         self.methods: list[Method] = [*methods, self._divergence]
         if any(x.needs_threshold_fit or x.calibrates for x in self.problems.values()):
@@ -174,6 +174,7 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
+        self.add_callback(FreedMemory())
         self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
@@ -259,8 +260,6 @@ class MultiTaskTrainer(Trainer):
                 f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}; to start anew "
                 "from its weights, load the model from it"
             )
-        if self.args.device.type == "cpu":
-            keep_freed_memory()
         try:
             output = super().train(folder, *args, **kwargs)
         finally:
@@ -640,19 +639,6 @@ class MultiTaskTrainer(Trainer):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         if not (Path(str(self.args.output_dir)) / "README.md").is_file():  # that of the run stays
             super().create_model_card(*args, **kwargs)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep the memory of large tensors, such as the gradients of an embedding.
-
-    It would return them to the system and fetch them again at every step; see
-    benchmarks/TRAINING_CPU.md. The peak of a process stays.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        trim_threshold, most_mapped_blocks = -1, -4  # of malloc.h
-        mallopt(trim_threshold, -1)
-        mallopt(most_mapped_blocks, 0)
 
 
 def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextMasking"]:
