@@ -238,7 +238,8 @@ def _share(bundle: Bundle) -> Iterator[tuple[Part, Result]]:
         found = job.describe()
         values |= {VECTORS: list(np.asarray(found))} if job.has_vectors else found
     sizes = [unit.tokens for unit in bundle.jobs[0].encoded]
-    reader = bundle.jobs[0].members[0]
+    member: Any = bundle.jobs[0].members[0]
+    reader = getattr(member, "reader", member)  # that of an ONNX export has one
     if getattr(reader, "has_windows", False):  # those of all texts of a row
         texts = [sum(window.tokens for window in windows) for windows in reader.texts]
         count = reader.num_texts

@@ -21,6 +21,7 @@ import pytest
 import torch
 import uvicorn
 
+import minbert
 from minbert_cli import serving
 from modeling_minbert import export_onnx
 from tests.minbert_onnx.examples import needs_onnx
@@ -243,13 +244,17 @@ def test_documents_are_ranked(ask, model):
     assert [sorted(each) for each in found["results"]] == [["index", "relevance_score"]] * 2
 
 
-def test_tokens_of_windows_are_counted():
+@pytest.mark.parametrize("kind", ["torch", pytest.param("onnx", marks=needs_onnx)])
+def test_tokens_of_windows_are_counted(tmp_path, kind):
     windows = {"pair_encoding": "separate", "truncation": "windows", "max_length": 8}
     pages = {"problem_type": "similarity", "score_range": [0, 1], "window_overlap": 2, **windows}
     model = build({"pages": pages})
     long = " ".join(TEXTS)
     job = model.start_vectors([long], task="pages")[0]
     body = {"model": "small/pages"}
+    if kind == "onnx":
+        export_onnx(model, tmp_path)
+        model = minbert.load(tmp_path)
     with running(model) as (port, _):
         client = Client(port)
         for texts, tokens in (([TEXTS[3]], 3), ([TEXTS[3]] * 20 + [long], 60 + job.tokens)):
