@@ -1,8 +1,12 @@
-"""The speeds in the output of ``train``, compared with rows and steps counted in the model."""
+"""The speeds in the output of ``train``, compared with rows and steps counted; memory."""
+
+import os
+import platform
 
 import pytest
 from transformers import TrainerCallback
 
+from tests.processes import run_python
 from trainers import MultiTaskTrainer, TaskSampling
 
 from . import tiny
@@ -73,3 +77,30 @@ def test_a_part_of_the_run_counts_only_its_own_steps(tmp_path, monkeypatch):
     check(second, output)
     runtime = output.metrics["train_runtime"]
     assert output.metrics["train_steps_per_second"] == pytest.approx(5 / runtime, rel=0.1)
+
+
+FREED = """
+import torch
+from transformers import TrainerControl, TrainerState, TrainingArguments
+from trainers.training.callbacks import FreedMemory
+
+memory = FreedMemory()
+given = TrainingArguments("unused", use_cpu=True), TrainerState(), TrainerControl()
+memory.on_train_begin(*given)
+tensors = [torch.ones(10_000_000) for _ in range(8)]
+del tensors
+pages = [memory._count_pages()]
+for memory.limit in (memory.limit, 0):
+    memory.least = memory.limit
+    memory.on_step_end(*given)
+    pages.append(memory._count_pages())
+print(*pages)
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="only glibc is told")
+def test_freed_memory_is_kept_until_it_is_too_much():
+    before, kept, returned = map(int, run_python("-c", FREED).stdout.split())
+    large = 8 * 40_000_000 // os.sysconf("SC_PAGE_SIZE")
+    assert kept > before - large / 10
+    assert returned < before - large * 0.9
