@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 import minbert
 from minbert_cli import finetune
-from minbert_cli.run import open_run
 from tests import small_run
 from tests.processes import ROOT, run_python
 from tests.runs import write_pretraining
@@ -158,15 +157,6 @@ def test_wrong_recipes_raise_before_anything_is_written(recipe, tmp_path, change
     with pytest.raises(ValueError, match=message):
         minbert.finetune(recipe | change)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_within_another_one_of_the_process_is_refused(recipe, tmp_path):
-    with open_run("finetune", Path("unused"), recipe, is_dry=True):
-        for run in (minbert.finetune, minbert.check):
-            with pytest.raises(ValueError, match="would draw from the same random state"):
-                run(recipe)
-        assert not (tmp_path / "out").exists()
-    minbert.check(recipe)
 
 
 def test_after_mixed_precision_the_model_predicts_as_the_one_that_it_saved(recipe, tmp_path):

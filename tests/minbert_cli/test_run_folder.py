@@ -3,6 +3,7 @@
 import pytest
 from transformers import TrainingArguments
 
+import minbert
 from minbert_cli import describe_settings, run_folder
 from minbert_cli.finetune import QUICKSTART
 from minbert_cli.run import open_run
@@ -150,3 +151,14 @@ def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
     with open_run("finetune", QUICKSTART, recipe) as run:
         assert run.arguments.revision == "abc"
         assert run.settings["revision"] is None
+
+
+def test_a_run_within_another_one_of_the_process_is_refused(tmp_path):
+    small_run.write_files(tmp_path)
+    recipe = small_run.make_recipe(tmp_path)
+    with open_run("finetune", QUICKSTART, recipe, is_dry=True) as run:
+        for start in (minbert.finetune, minbert.check):
+            with pytest.raises(ValueError, match="would draw from the same random state"):
+                start(recipe)
+        assert not (tmp_path / run.output_dir).exists()
+    minbert.check(recipe)
