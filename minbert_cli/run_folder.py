@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -31,9 +31,12 @@ logger = logging.getLogger(__name__)
 AnyPath: TypeAlias = str | os.PathLike[str]
 
 # Files of a checkpoint that its tokens and its vectors depend on.
+TOKENS = (
+    *("config.json", "tokenizer*.json", "*_tokens*.json", "vocab.txt", "vocab.json", "merges.txt"),
+    "*.model",
+)
 WEIGHTS = (
-    *("*.safetensors", "pytorch_model*.bin", "config.json", "tokenizer*.json", "*_tokens*.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "*.model"),
+    *(*TOKENS, "*.safetensors", "pytorch_model*.bin"),
     # of sentence-transformers, with a folder for each module
     *("modules.json", "*sentence*.json", "[0-9]_*/*"),
 )
@@ -55,17 +58,17 @@ def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[s
 def fingerprint_start(settings: Mapping[str, Any]) -> dict[str, str]:
     """Hash the checkpoints that a run starts from, those that are local folders, by their keys."""
     hashes = {}
-    for key in ("model_name_or_path", "tokenizer_name_or_path"):
+    for key, names in (("model_name_or_path", WEIGHTS), ("tokenizer_name_or_path", TOKENS)):
         path = settings.get(key)
         if path and Path(path).is_dir():
-            hashes[key] = hash_checkpoint(Path(path))
+            hashes[key] = hash_checkpoint(Path(path), names)
     return hashes
 
 
-def hash_checkpoint(folder: Path) -> str:
+def hash_checkpoint(folder: Path, names: Sequence[str] = WEIGHTS) -> str:
     """Hash the files of a checkpoint that its tokens and its vectors depend on."""
     digest = hashlib.sha256()
-    for path in sorted(path for name in WEIGHTS for path in folder.glob(name) if path.is_file()):
+    for path in sorted(path for name in names for path in folder.glob(name) if path.is_file()):
         with path.open("rb") as file:
             digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
             digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -291,7 +294,7 @@ def check_data(
         verb = "resumes with" if resume else "holds a run with"
         raise ValueError(
             f"output_dir={str(output_dir)!r} {verb} other data of {', '.join(changed)}: their "
-            "files have changed since; restore them, choose another --output_dir, or add "
+            "files have changed or gone since; restore them, choose another --output_dir, or add "
             "--overwrite_output_dir"
         )
 

@@ -159,8 +159,8 @@ def choose_columns(
         present = list_columns(path, file_format)
         if set(columns) <= set(present):
             break
-    if not present:  # nothing of the first row can be read
-        record = next(read_records(path, (), file_format=file_format))
+    record = next(read_records(path, (), file_format=file_format), None)
+    if not present and record is not None and record.problem:  # which cannot be read
         raise ValueError(f"{path}: line {record.line}: {record.problem}")
     if not columns and len(present) == 1 and count == 1 and len(present[0].split()) < SENTENCE:
         columns = tuple(present)

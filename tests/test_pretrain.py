@@ -117,7 +117,7 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys, flags):
     with pytest.raises(SystemExit):
         train(recipe, tmp_path / "run", *flags)
 
-    assert "other data of text: their files have changed since" in capsys.readouterr().err
+    assert "other data of text: their files have changed or gone since" in capsys.readouterr().err
     assert (tmp_path / "run" / "metrics.json").read_text() == (run / "metrics.json").read_text()
 
 

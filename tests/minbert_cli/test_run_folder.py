@@ -56,17 +56,21 @@ def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkey
 def test_weights_are_identified_by_file_contents(tmp_path):
     for name in ("config.json", "model.safetensors", "README.md", "training_args.bin"):
         (tmp_path / name).write_text("a")
-    settings = {"model_name_or_path": "owner/name", "tokenizer_name_or_path": str(tmp_path)}
-    first = fingerprint_start(settings)
+    settings = {"model_name_or_path": str(tmp_path), "tokenizer_name_or_path": "owner/name"}
+    tokenizer = {"tokenizer_name_or_path": str(tmp_path)}
+    first, tokens = fingerprint_start(settings), fingerprint_start(tokenizer)
 
     (tmp_path / "README.md").write_text("b")
     (tmp_path / "training_args.bin").write_text("b")
     same = fingerprint_start(settings)
     (tmp_path / "model.safetensors").write_text("b")
 
-    assert list(first) == ["tokenizer_name_or_path"]
+    assert list(first) == ["model_name_or_path"]
     assert same == first
     assert fingerprint_start(settings) != first
+    assert fingerprint_start(tokenizer) == tokens  # whose weights are not read
+    (tmp_path / "tokenizer.json").write_text("b")
+    assert fingerprint_start(tokenizer) != tokens
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,26 @@ def test_optimizers_and_schedules_of_something_else_are_refused(make_trainer):
         make_trainer(model=model, own={"optimizers": (None, schedule)})
 
 
-def test_a_method_for_an_optimizer_that_a_subclass_makes_is_refused(make_trainer):
+@pytest.mark.parametrize("extends", [True, False])
+def test_a_method_for_an_optimizer_that_a_subclass_makes_is_refused(make_trainer, extends):
     class Own(MultiTaskTrainer):
         def create_optimizer(self, model=None):
-            return super().create_optimizer(model)
+            if extends:
+                return super().create_optimizer(model)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            return self.optimizer
 
     args, methods = make_trainer().args, [HeadLearningRate(0.1)]
-    with pytest.raises(ValueError, match=r"HeadLearningRate .* create_optimizer is of a subclass"):
-        Own(make_model(), args, make_tasks(), methods=methods)
+    trainer = Own(make_model(), args, make_tasks(), methods=methods)
+    if extends:
+        trainer.train()
+        assert {group["initial_lr"] for group in trainer.optimizer.param_groups} > {0.1}
+        return
+    before = weights(trainer)
+    with pytest.raises(ValueError, match=r"HeadLearningRate .* of a subclass has made another one"):
+        trainer.train()
+    for name, value in weights(trainer).items():
+        assert torch.equal(value, before[name]), name
 
 
 def test_rdrop_needs_dropout_that_makes_its_passes_differ(make_trainer):

@@ -55,6 +55,25 @@ def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, name, damage, reas
     assert name in message or "process" in reason
 
 
+@pytest.mark.parametrize(
+    ("sharded", "gone"),
+    [
+        ("optimizer.bin", TORCH[:1]),  # of FSDP, with a full state and with one of each rank
+        ("optimizer_0/__0_0.distcp", TORCH[:1]),
+        ("global_step4/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", TORCH[:2]),  # of DeepSpeed
+    ],
+)
+def test_optimizers_of_sharded_runs_have_files_of_their_own(run, sharded, gone):
+    folder = run / "checkpoint-4"
+    for name in (*gone, "checksums.json"):
+        (folder / name).unlink()
+    assert last_complete_checkpoint(run, 1) == str(run / "checkpoint-2")
+    (folder / sharded).parent.mkdir(exist_ok=True)
+    (folder / sharded).touch()
+
+    assert last_complete_checkpoint(run, 1) == str(folder)
+
+
 def test_every_rank_needs_its_random_state(run, caplog):
     with caplog.at_level(logging.WARNING):
         found = last_complete_checkpoint(run, 2)

@@ -22,6 +22,8 @@ from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss
 if TYPE_CHECKING:
     from .multitask import MultiTaskTrainer
 
+TRIM_THRESHOLD, MOST_MAPPED_BLOCKS = -1, -4  # options of glibc's mallopt, in malloc.h
+
 
 def find_kept_step(args: TrainingArguments, state: TrainerState) -> int | None:
     """Return the step of the checkpoint that is loaded at the end; None for the last weights."""
@@ -63,8 +65,8 @@ class FreedMemory(TrainerCallback):
 
     By default it returns them to the system and fetches them again at every step. But where it
     keeps them, tensors of ever other sizes leave holes, without an end. So it returns all of them
-    where a process has a quarter of the memory of the machine (or of its container), and twice what
-    it needed then. See benchmarks/TRAINING_CPU.md.
+    where the processes of a run have a quarter of the memory of the machine (or of its container),
+    and twice what it needed then. See benchmarks/TRAINING_CPU.md.
     """
 
     def __init__(self) -> None:
@@ -82,11 +84,12 @@ class FreedMemory(TrainerCallback):
             with suppress(OSError, ValueError):  # no container, or one without a limit
                 most = Path("/sys/fs/cgroup/memory.max").read_text()
                 pages.append(int(most) // os.sysconf("SC_PAGE_SIZE"))
-            trim_threshold, most_mapped_blocks = -1, -4  # of malloc.h
             libc.malloc_trim(0)  # what reading the rows has left
-            libc.mallopt(trim_threshold, -1)
-            libc.mallopt(most_mapped_blocks, 0)
-            self.libc, self.limit, self.least = libc, min(pages) / 4, min(pages) / 4
+            libc.mallopt(TRIM_THRESHOLD, -1)
+            libc.mallopt(MOST_MAPPED_BLOCKS, 0)
+            processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            self.libc, self.least = libc, min(pages) / 4 / processes
+            self.limit = self.least
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
@@ -94,6 +97,14 @@ class FreedMemory(TrainerCallback):
         if self.libc is not None and self._count_pages() > self.limit:
             self.libc.malloc_trim(0)
             self.limit = max(self.least, 2 * self._count_pages())
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
+    ) -> None:
+        if self.libc is not None:  # what comes after may be no training
+            self.libc.mallopt(TRIM_THRESHOLD, 64 << 20)
+            self.libc.mallopt(MOST_MAPPED_BLOCKS, 1 << 16)
+            self.libc.malloc_trim(0)
 
     def _count_pages(self) -> int:
         """Return the memory of this process, without files such as those of the rows."""

@@ -331,15 +331,11 @@ def check_sampling(
         method.check_sampling(sampling)
 
 
-def check_methods(
-    methods: Sequence[Method], optimizers: tuple[Any, Any], model: Any, *, makes_own: bool
-) -> None:
-    """Refuse methods, optimizers and schedules that would not train this model as they say.
-
-    ``makes_own`` says whether a subclass makes the optimizer.
-    """
+def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model: Any) -> None:
+    """Refuse methods, optimizers and schedules that would not train this model as they say."""
     optimizer, schedule = optimizers
-    if schedule is not None and getattr(schedule, "optimizer", optimizer) is not optimizer:
+    inner = getattr(optimizer, "optimizer", optimizer)  # of accelerate's
+    if schedule is not None and getattr(schedule, "optimizer", inner) not in (optimizer, inner):
         raise ValueError(
             "optimizers: the schedule changes the rates of an optimizer that is not trained with; "
             "give both, (optimizer, schedule), or leave the schedule out"
@@ -355,11 +351,15 @@ def check_methods(
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise ValueError(f"methods: {kind.__name__} is there twice; give one")
-        is_given = optimizer is not None or makes_own
-        if is_given and kind.scale_optimizer is not Method.scale_optimizer:
-            given = "create_optimizer is of a subclass"
-            if optimizer is not None:
-                given = f"optimizers has a {type(optimizer).__name__}"
+    if optimizer is not None:
+        refuse_scaling(methods, f"optimizers has a {type(inner).__name__}")
+
+
+def refuse_scaling(methods: Sequence[Method], given: str) -> None:
+    """Refuse methods that change the optimizer of the trainer, where another one is trained."""
+    for method in methods:
+        kind = type(method)
+        if kind.scale_optimizer is not Method.scale_optimizer:
             raise ValueError(
                 f"methods: {kind.__name__} changes the optimizer that the trainer makes, but "
                 f"{given}; leave one of them out"

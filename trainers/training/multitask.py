@@ -56,6 +56,7 @@ from .checks import (
     check_tasks,
     keep_row_lengths,
     needs_rows,
+    refuse_scaling,
 )
 from .resuming import find_missing, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
@@ -133,8 +134,7 @@ class MultiTaskTrainer(Trainer):
         args = args or TrainingArguments()
         self._divergence = DivergenceCheck()
         # before the Trainer makes the output folder: all of this may be refused
-        makes_own = type(self).create_optimizer is not MultiTaskTrainer.create_optimizer
-        check_methods(methods, optimizers, model, makes_own=makes_own)
+        check_methods(methods, optimizers, model)
         self.tasks, self.problems = check_tasks(tasks, model)
         self.methods: list[Method] = [*methods, self._divergence]
         if any(x.needs_threshold_fit or x.calibrates for x in self.problems.values()):
@@ -193,6 +193,7 @@ class MultiTaskTrainer(Trainer):
         # of an evaluation, by part: sums of losses, and numbers of their terms, (2,) by batch
         self._evaluated: dict[str, list[Tensor]] = {}
         self._weights: list[float] = []  # of the losses of this optimizer step
+        self._scales = False  # whether methods have changed the optimizer
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
     def _set_defaults(self, args: TrainingArguments) -> None:
@@ -256,9 +257,10 @@ class MultiTaskTrainer(Trainer):
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
         elif folder and (problem := find_missing(Path(folder), count)) is not None:
+            advice = "; to start anew from its weights, load the model from it"
             raise ValueError(
-                f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}; to start anew "
-                "from its weights, load the model from it"
+                f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}"
+                + (advice if Path(folder).is_dir() else "")
             )
         try:
             output = super().train(folder, *args, **kwargs)
@@ -293,6 +295,7 @@ class MultiTaskTrainer(Trainer):
         whole: Any = self.model if model is None else model
         for method in self.methods if is_new else ():
             method.scale_optimizer(optimizer, whole)
+        self._scales = True
         return optimizer
 
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
@@ -304,6 +307,8 @@ class MultiTaskTrainer(Trainer):
         return trained
 
     def _run_epoch(self, *args: object, **kwargs: object) -> None:
+        if not self._scales:
+            refuse_scaling(self.methods, "create_optimizer of a subclass has made another one")
         # if the resumed run was finished, Trainer would do one more step
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True

@@ -67,10 +67,17 @@ def find_missing(folder: Path, world_size: int) -> str | None:
     The state of the Trainer is written after all other files, and their checksums at last, which a
     kill may prevent.
     """
+    if not folder.is_dir():
+        return "there is no such folder"
     ranks = ["rng_state.pth"]
     if world_size > 1:
         ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
-    for name in ("trainer_state.json", "optimizer.pt", "scheduler.pt", *ranks):
+    names = ["trainer_state.json", "optimizer.pt", "scheduler.pt", *ranks]
+    if (folder / "optimizer.bin").is_file() or any(folder.glob("optimizer_*/")):  # of FSDP
+        names.remove("optimizer.pt")
+    elif any(folder.glob("global_step*/")):  # of DeepSpeed, which may have its own schedule
+        names = ["trainer_state.json", *ranks]
+    for name in names:
         if not (folder / name).is_file():
             return f"{name} is missing"
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
