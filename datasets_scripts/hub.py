@@ -11,7 +11,7 @@ import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
-from .readers import check_header
+from .readers import check_header, read_names
 from .row_format import RowFormat
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
         revision = data.revision if is_same else None
         fetched, builder = open_hub(where, source, revision)
         found = match_splits(where, splits_of_source, fetched, data.validation_share)
+        _check_names(where, builder, (data.label_column, *(data.label_columns or ())))
         for split, name in found.items():
             rows = fetched[name]
             required = row_format.required_columns(split)
@@ -60,6 +61,23 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
                     f"{where} has no split 'validation'; its splits: {', '.join(fetched)}"
                 )
     return splits, commit
+
+
+def _check_names(
+    where: str, builder: datasets.DatasetBuilder, columns: Iterable[str | int | None]
+) -> None:
+    """Refuse files of a local folder whose classes differ: `datasets` names all as in the first."""
+    files = [*chain.from_iterable((builder.config.data_files or {}).values())]
+    for column in columns:
+        found = {}
+        for path in files:
+            if Path(path).is_file() and (names := read_names(path, str(column))) is not None:
+                found[names] = f"{Path(path).name} has {', '.join(names)}"
+        if len(found) > 1:
+            raise ValueError(
+                f"{where}: the numbers in column {column!r} do not stand for the same classes: "
+                f"{', and '.join([*found.values()][:2])}; cast all to one ClassLabel, or write the names"
+            )
 
 
 def match_splits(

@@ -223,6 +223,15 @@ def test_names_of_another_parquet_file_are_not_read_by_position(tmp_path):
         load_task(TaskData.from_recipe("own", keys))
 
 
+def test_a_folder_of_parquet_files_with_other_classes_is_refused(tmp_path):
+    for split, names in {"train": ["neg", "pos"], "validation": ["pos", "neg"]}.items():
+        write_parquet(tmp_path / f"{split}.parquet", names, [0, 1])
+    keys = {"problem_type": "classification", "text_columns": "a", "label_column": "y"}
+
+    with pytest.raises(ValueError, match=r"train.parquet has neg, pos, and validation.parquet has"):
+        load_task(TaskData.from_recipe("own", {**keys, "hub_id": str(tmp_path)}))
+
+
 def test_an_output_of_a_parquet_file_may_have_no_label(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", ["bad", "good"], [0, 1, -1])
     keys = {"problem_type": "multi_output_classification", "text_columns": "a"}
