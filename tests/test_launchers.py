@@ -32,7 +32,8 @@ def launch(folder, step, *flags):
     (folder / "program.py").write_text(PROGRAM)
     command = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     command += ["--main_process_port", str(free_port()), "--max_restarts", "2"]
-    # else a restarted process may find the addresses of those that were killed (torch 2.13)
+    # without either, a restarted process may find the addresses of those that were killed
+    command += ["--rdzv_backend", "c10d"]
     store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     words = [*command, "program.py", step, *flags]
     return run_python(*words, folder=folder, environment=ENVIRONMENT | store)
