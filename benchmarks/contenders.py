@@ -58,6 +58,7 @@ TRAINERS = {
     "minbert": Contender("training:MinBertPeer"),
     "minbert padded": Contender("training:MinBertPeer"),
     "minbert dense": Contender("training:MinBertPeer"),
+    "minbert compiled": Contender("training:MinBertPeer"),
     "trainer": Contender("training:TrainerPeer"),
     "bare": Contender("training:BarePeer"),
 }
@@ -69,6 +70,7 @@ ENCODERS = {
     "transformers": Contender("inference:load_bert"),
     "minbert": Contender("inference:load_minbert", prepare=INT8),
     "minbert words": Contender("inference:load_minbert", prepare=INT8),
+    "minbert compiled": Contender("inference:load_minbert"),
     "minbert onnx": Contender("inference:load_minbert_onnx", ONNX, "inference:export_minbert_onnx"),
     "onnx": Contender(
         "inference:load_onnx", prepare="inference:export_onnx", is_elsewhere=True

@@ -252,6 +252,8 @@ def _load_own(kind: Any, job: Job, folder: Path) -> Any:
     model = kind.from_pretrained(folder, **options).to(job.device).eval()
     model.tokenizer = AutoTokenizer.from_pretrained(folder)
     model.set_precision(None, fixed_weights=True)
+    if job.name.peer == "minbert compiled":
+        model.compile(dynamic=True)
     return model
 
 

@@ -30,6 +30,7 @@ from benchmarks.rounds import Campaign, Log, Race, Settings, TimeIsUpError, run_
 from benchmarks.workloads import ENCODER, Sources, prepare
 
 AGAIN = "minbert again"
+COMPILED = "minbert compiled"
 BOTH = ("trainer", "minbert")
 PAIRS = ("trainer", "sentence-transformers", "bare", "minbert")
 HALF = ("trainer bfloat16", "minbert bfloat16")
@@ -91,6 +92,11 @@ SUITES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("mlm128_grouped", "base-xlm-roberta", BOTH),
         ("encode", "base-xlm-roberta", (*BATCHED, *INT8)),
     ),
+    "compiled": (
+        ("sst", "minilm", ("trainer", "minbert", COMPILED)),
+        ("encode", "minilm", ("minbert", COMPILED)),
+        ("encode_one", "minilm", ("minbert", COMPILED)),
+    ),
     "cuda": (
         ("sst", "base", (*HALF, "minbert bfloat16 again")),
         ("quora", "base", (*HALF, "sentence-transformers bfloat16")),
@@ -108,7 +114,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    usual = [name for name in SUITES if name not in ("cuda", "encoders", "vocabulary")]
+    usual = [name for name in SUITES if name not in ("compiled", "cuda", "encoders", "vocabulary")]
     add("suites", nargs="*", help=f"some of {', '.join(SUITES)}; default: all of bert on the CPU")
     add("--workloads", help="only these of the suites, with commas")
     add("--contenders", help="only these, with commas; the first is the baseline")

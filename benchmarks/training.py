@@ -482,8 +482,9 @@ def name_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 class MinBertPeer(WithTrainer):
     """minBERT as a user runs it: ``MultiTaskTrainer``, for masked language models the Trainer.
 
-    As ``minbert padded`` its batches are padded and the attention is the plain one, and as
-    ``minbert dense`` it scores the whole vocabulary at every token, as transformers does.
+    As ``minbert padded`` its batches are padded and the attention is the plain one, as ``minbert
+    dense`` it scores the whole vocabulary at every token, as transformers does, and as ``minbert
+    compiled`` torch compiles it.
     """
 
     def __init__(self, work: Work) -> None:
@@ -495,6 +496,8 @@ class MinBertPeer(WithTrainer):
             self._make_mlm(options, padded=padded)
         else:
             self._make_multi_task(options, padded=padded)
+        if work.job.name.peer == "minbert compiled":
+            self.model.compile(dynamic=True)
 
     def _make_multi_task(self, options: dict[str, Any], *, padded: bool) -> None:
         work = self.work
