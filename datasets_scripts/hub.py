@@ -1,6 +1,7 @@
 """Rows of datasets on the Hub, or in a local folder with the layout of one."""
 
 import logging
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -10,6 +11,7 @@ from typing import Any
 import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
+from datasets.packaged_modules.csv.csv import Csv
 
 from .readers import check_header, read_names
 from .row_format import RowFormat
@@ -74,9 +76,10 @@ def _check_names(
             if Path(path).is_file() and (names := read_names(path, str(column))) is not None:
                 found[names] = f"{Path(path).name} has {', '.join(names)}"
         if len(found) > 1:
+            first, second, *_ = found.values()
             raise ValueError(
                 f"{where}: the numbers in column {column!r} do not stand for the same classes: "
-                f"{', and '.join([*found.values()][:2])}; cast all to one ClassLabel, or write the names"
+                f"{first}, and {second}; cast all to one ClassLabel, or write the names"
             )
 
 
@@ -113,10 +116,28 @@ def open_hub(
     path, config = split_hub_id(hub_id)
     with readable_hub(where):
         builder = datasets.load_dataset_builder(path, config, revision=revision)
+        if isinstance(builder, Csv):
+            # pandas would guess types: classes 1.1 and 1.10 would be one, and "None" be missing
+            options = read_as_texts(path, config, revision)
+            builder = datasets.load_dataset_builder(path, config, revision=revision, **options)
         if streaming:
             return builder.as_streaming_dataset(), builder
         builder.download_and_prepare()
         return builder.as_dataset(), builder
+
+
+def read_as_texts(path: str, config: str | None, revision: str | None) -> dict[str, Any]:
+    """Return options with which `datasets` reads CSV as it is written; none with declared types."""
+    with tempfile.TemporaryDirectory() as folder:  # without the types of an earlier reading
+        options = {"revision": revision, "cache_dir": folder, "nrows": 1}
+        builder = datasets.load_dataset_builder(path, config, **options)
+        if builder.info.features is not None:
+            return {}
+        split, files = next(iter(builder.config.data_files.items()))
+        builder.config.data_files = {split: files[:1]}
+        (first,) = [*builder.as_streaming_dataset(split)] or [{}]
+    features = datasets.Features(dict.fromkeys(first, datasets.Value("string")))
+    return {"features": features, "keep_default_na": False} if first else {}
 
 
 def find_commit(hub_id: str, builder: datasets.DatasetBuilder) -> str | None:

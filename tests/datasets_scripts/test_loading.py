@@ -94,6 +94,18 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
         load_task(data)
 
 
+@pytest.mark.parametrize("labels", [["1.1", "1.10"], ["None", "some"], ["02139", "2139"]])
+def test_csv_of_the_hub_is_read_as_it_is_written(tmp_path, labels):
+    lines = ["id,text,label", *(f"0{n},{n},{labels[n % 2]}" for n in range(8))]
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.csv").write_text("\n".join(lines))
+    keys = {"problem_type": "classification", "text_columns": "text", "label_column": "label"}
+
+    task = load_task(TaskData.from_recipe("own", keys | {"hub_id": str(tmp_path)}))
+
+    assert (task.labels, task.splits["train"]["id"][1]) == (tuple(labels), "01")
+
+
 @pytest.mark.parametrize("name", ["val", "eval", "evaluation", "held"])
 def test_splits_of_the_hub_are_known_by_usual_names(tmp_path, caplog, name):
     splits = {split: {"a": list("qrst"), "y": [0, 1, 0, 1]} for split in ("train", name, "testing")}
