@@ -146,7 +146,10 @@ def _group_lines(path: str) -> Iterator[tuple[int, list[list[str]]]]:
 # word (S, U or W), and some call the words between M. Tags of other words are plain.
 OUTSIDE = "O"
 SPAN_TAG = re.compile(r"[BIELSUMW][-_].")
-LAST, SINGLE = "ELSUW", "SUW"
+LETTERS, LAST, SINGLE = "BIELSUMW", "ELSUW", "SUW"
+UNTYPED = "entity"  # the type of spans with nothing but letters, as in BioBERT's files
+# spans in a way that is not read: letters last, or small
+OTHER_SPAN_TAG = re.compile(r".+[-_](?P<last>[BIELSUMW])|(?P<small>[bielsumw])[-_].+")
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -159,6 +162,11 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
         converted.append(f"{'B' if begins else 'I'}-{tag[2:]}" if is_span else tag)
         previous = tag
     return converted
+
+
+def type_spans(tags: Iterable[str]) -> list[str]:
+    """Give tags of spans that are nothing but letters a type."""
+    return [tag if tag == OUTSIDE else f"{tag}-{UNTYPED}" for tag in tags]
 
 
 def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
@@ -184,6 +192,7 @@ class TagFormat(RowFormat):
     """Rows with ``words``, ``tags`` (numbers; spans are in IOB2) and ``document`` (a number)."""
 
     scheme: str | None = None  # set by `resolve`
+    has_types: bool = True  # set by `resolve`
 
     label_name = "tags"
     unread_labels = ("O", "B-X")
@@ -251,8 +260,13 @@ class TagFormat(RowFormat):
                 "give labels, the names of the tags in the order of their numbers from 0, or "
                 "scheme: plain if the numbers are names"
             )
+        letters = {*(self.labels or tags)} - {OUTSIDE}
+        is_bare = "B" in letters <= {*LETTERS} and bool(letters & {*"IELM"})
+        has_types = self.data.scheme == "plain" or not is_bare
+        labels = self.labels if has_types or self.labels is None else type_spans(self.labels)
+        tags = tags if has_types else {*type_spans(tags)}
         scheme = self._find_scheme(splits["train"], tags)
-        names = self.labels or list_tags(tags, scheme)
+        names = tuple(labels or list_tags(tags, scheme))
         spans = [name for name in names if name != OUTSIDE]
         has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
         if scheme == "spans" and has_ends and all(map(SPAN_TAG.match, spans)):
@@ -267,7 +281,7 @@ class TagFormat(RowFormat):
                 f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
                 "columns of prediction files; rename it"
             )
-        return replace(self, scheme=scheme, labels=names)
+        return replace(self, scheme=scheme, labels=names, has_types=has_types)
 
     def _find_scheme(self, train: Dataset, tags: set[str]) -> str:
         """Tell whether the tags of the training rows are of spans."""
@@ -283,6 +297,14 @@ class TagFormat(RowFormat):
                         "('O', 'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; "
                         "correct it, or declare scheme: plain if the tags are of single tokens"
                     )
+        others = [OTHER_SPAN_TAG.fullmatch(tag) for tag in tags if tag not in "Oo"]
+        letters = {str(tag[tag.lastgroup or 0]).upper() for tag in others if tag}
+        if scheme is None and plain and all(others) and letters >= {"B", "I"}:
+            raise ValueError(
+                f"{self._train_name}: the tags {list_names(sort_labels(tags))} are like those of "
+                "spans, but written in another way; write 'B-...' and 'I-...', or declare scheme: "
+                "plain if the tags are of single words"
+            )
         return scheme or ("plain" if plain else "spans")
 
     @property
@@ -300,10 +322,11 @@ class TagFormat(RowFormat):
             raise ValueError("no tags, which only test rows may lack")
         return {name: values[name] for name in self.columns}
 
-    def to_label(self, written: Any) -> list[int]:
+    def to_label(self, written: list[str]) -> list[int]:
         names = self.labels or ()
         numbers = []
-        for place, tag in enumerate(written if self.scheme == "plain" else to_iob2(written)):
+        tags = written if self.has_types else type_spans(written)
+        for place, tag in enumerate(to_iob2(tags) if self.scheme == "spans" else tags):
             if tag not in names:
                 if twin := describe_twin(written[place], names):
                     raise ValueError(f"the tags {twin}")

@@ -1,6 +1,7 @@
 """Words with tags: read from every format in one scheme, or refused by line, and cut to windows."""
 
 import json
+import re
 
 import datasets
 import pytest
@@ -92,6 +93,14 @@ def test_every_scheme_marks_the_same_entities(scheme, tmp_path):
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
+@pytest.mark.parametrize("scheme", [scheme for scheme in SCHEMES if scheme != "underscores"])
+def test_letters_alone_are_tags_of_spans(scheme, tmp_path):
+    text = write_lines(re.sub("-[A-Z]+", "", SCHEMES[scheme]))
+
+    assert names(load(tmp_path, text)) == [re.sub("[A-Z]{3}", "entity", SPANS)]
+    assert load(tmp_path, text, scheme="plain").labels[0] == "O"
+
+
 def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
     declared = sorted(set(SCHEMES["BIOES"].split()))
     tags = [declared.index(tag) for tag in SCHEMES["BIOES"].split()]
@@ -136,6 +145,8 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         (IOB1, "Ann X X I-PER\n\nhe X X I-XYZ\n", {}, r"1 of 2 .*line 3: unknown tag 'I-XYZ'; "),
         ("a B-A\nb A\n", "a O\n", {}, r"my.train.conll:1: the tag 'A' is not part of a span"),
         ("a A\nb B\n", "a O\n", {"scheme": "spans"}, r"my.train.conll:1: the tag 'A' is not part"),
+        ("a A-B\nb A-I\n", "a O\n", {}, "tags 'A-B', 'A-I' are like those of spans, but written"),
+        ("a b-A\nb i-A\n", "a O\n", {}, "tags 'b-A', 'i-A' are like those of spans, but written"),
         ("a B-A\n", "a XYA\n", {}, r"line 1: unknown tag 'XYA'"),
         ("-DOCSTART- -X- O O\n\n", IOB1, {}, "my.train.conll: the file has no tokens"),
         ("a O\n", "a O\n", {}, r"the training rows have the tags \['O'\], at least two"),
