@@ -129,7 +129,7 @@ def normalize_value(value: object) -> str:
     """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    text = str(value).strip()
+    text = (value.decode() if isinstance(value, bytes) else str(value)).strip()
     if is_blank(text):
         return ""
     return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text

@@ -204,6 +204,11 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any, *, quotes: bool = 
         for place, token in enumerate(encoding.ids)
         if token == tokenizer.unk_token_id
     )
+    if empty := sum(not ids for ids in encoded["input_ids"]):
+        notes.append(
+            f"warning: {100 * empty / len(texts):.3g} % of the texts have no token: the tokenizer "
+            "drops all of their characters, so the model cannot tell them apart"
+        )
     ids = np.asarray(list(chain.from_iterable(encoded["input_ids"])), np.int64)
     words = unknown if quotes else None
     notes += describe_unknown(tokenizer.unk_token, unknown.total(), len(ids), words)

@@ -247,16 +247,25 @@ class QuestionWindow(NamedTuple):
 def _trim_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     """Take white space from the ends of tokens, of which some tokenizers write it into the next.
 
-    Combining marks that a tokenizer strips, as uncased ones do, belong to the token before them.
+    Combining marks that a tokenizer strips, as uncased ones do, belong to the token before them;
+    letters that no token has, to the one after them: byte-level tokenizers that split at white
+    space take the first letter of a word for a space.
     """
-    spans, trimmed = list(spans), []
+    spans, trimmed, reached = list(spans), list[Span](), 0
     following = [start for start, _ in spans[1:]] + [len(text)]
     for (start, end), limit in zip(spans, following, strict=False):
+        left = start
+        while left > reached and (
+            text[left - 1].isalnum() or (start == end and not text[left - 1].isspace())
+        ):
+            left -= 1
+        start = left  # noqa: PLW2901
         while start < end < limit and unicodedata.category(text[end])[0] == "M":
             end += 1  # noqa: PLW2901
         token = text[start:end].lstrip()
         first = end - len(token)
         trimmed.append((first, first + len(token.rstrip())))
+        reached = max(reached, end)
     return trimmed
 
 

@@ -91,7 +91,15 @@ def make_metaspace():
     return tokenizer
 
 
-MAKERS = [make_bpe, make_untrimmed, make_unigram, make_metaspace]
+def make_whitespace():
+    """Make a byte-level tokenizer that gives the first letter of each word to no token."""
+    tokenizer = own_tokenizer(make_bpe())
+    parts = [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(add_prefix_space=True)]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    return tokenizer
+
+
+MAKERS = [make_bpe, make_untrimmed, make_whitespace, make_unigram, make_metaspace]
 TEXTS = {
     "accents": "the caf\u00e9 is \u00e9t\u00e9 good",
     "marks": "the cafe\u0301 is e\u0301te\u0301 good",
@@ -216,6 +224,8 @@ def test_the_notes_of_a_vocabulary_know_its_tokenizer(make):
     assert describe_vocabulary(["the garden is lovely"], make()) == []
     (note,) = describe_vocabulary(["\u043f\u0440\u0438\u0432\u0435\u0442"], make())
     assert ("single letters" if make is make_bpe else "unknown tokens (<unk>): 50 %") in note
+    if make is make_unigram:
+        assert "50 % of the texts have no token" in describe_vocabulary(["the", ""], make())[0]
 
 
 def test_a_bert_with_another_tokenizer_has_its_padding(tmp_path):

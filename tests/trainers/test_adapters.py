@@ -54,6 +54,7 @@ def test_a_merged_model_computes_the_same_under_its_old_names(model):
     [
         ({"rank": 4}, "lora: .*rank"),
         ({"modules_to_save": ["pooler"]}, "lora: modules_to_save=.*pooler train anyway"),
+        ({"layer_replication": [[0, 1]]}, "lora: layer_replication=.* trains nothing that can"),
         ({"r": 0}, "lora: .*r"),
         ({"target_modules": ["nothing"]}, "lora: .*nothing"),
     ],

@@ -92,10 +92,14 @@ def test_training_on_chooses_it_anew(tmp_path):
     assert abs(threshold - before) > 1e-3
 
 
-def test_choosing_it_leaves_the_weights_as_they_are(tmp_path):
+def test_choosing_it_and_to_evaluate_leaves_the_weights_as_they_are(tmp_path):
     trainer = make_trainer(tmp_path, bf16_full_eval=True)
 
     trainer.train()
+    trained = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.evaluate()
+
+    torch.testing.assert_close(trained, trainer.model.state_dict(), rtol=0, atol=0)
 
     assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
 

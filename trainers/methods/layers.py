@@ -132,6 +132,8 @@ def _find_heads(model: nn.Module) -> set[int]:
 
 # Keys of peft that wrap whole modules; their weights are not part of a plain checkpoint.
 WRAPPED = ("modules_to_save", "trainable_token_indices")
+# Others with which nothing trains, or the matrices cannot be merged.
+UNMERGED = ("inference_mode", "layer_replication", "alora_invocation_tokens")
 
 
 def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, ...]) -> None:
@@ -158,6 +160,11 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         raise ValueError(
             f"lora: {given[0]}={keys[given[0]]!r} would be missing from the saved weights; the "
             "heads and the pooler train anyway, leave it out"
+        )
+    if given := [name for name in UNMERGED if keys.get(name)]:
+        raise ValueError(
+            f"lora: {given[0]}={keys[given[0]]!r} trains nothing that can be merged "
+            "into the weights; leave it out"
         )
     rank, most = keys.get("r"), getattr(getattr(model, "config", None), "hidden_size", None)
     if isinstance(rank, int) and most is not None and rank > most:

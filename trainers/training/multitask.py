@@ -568,7 +568,14 @@ class MultiTaskTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
-        output = super().evaluation_loop(*args, **kwargs)
+        model: Any = self.model
+        trained = [(value, value.data) for value in model.parameters()]
+        try:
+            output = super().evaluation_loop(*args, **kwargs)
+        finally:  # bf16_full_eval and fp16_full_eval cast the weights in place
+            for value, data in trained:
+                if value.dtype != data.dtype:
+                    value.data = data.to(value.device)
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
             sums = self._average_over_ranks(sums)
