@@ -25,7 +25,7 @@ from transformers.utils.hub import cached_file
 
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, suggest, unknown
 from modeling_minbert.heads import Pretrained
-from modeling_minbert.inference import check_vocabulary, find_casing
+from modeling_minbert.inference import check_vocabulary, read_tokenizer
 from modeling_minbert.rows import ONNX_SETTINGS
 from trainers import named_errors, reason_of
 from trainers.files import CHECKPOINT_ERRORS, read_object
@@ -122,7 +122,7 @@ def _load_tokenizer(path: str, **kwargs: Any) -> Any:
     """Load a tokenizer without running code of the checkpoint; by default transformers asks."""
     needs_code = "its tokenizer has code of its own (auto_map in tokenizer_config.json)"
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, **kwargs)
+        tokenizer: Any = read_tokenizer(path, **kwargs)
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise
@@ -145,8 +145,7 @@ def load_tokenizer(
     path: str, flag: str = "model_name_or_path", revision: str | None = None
 ) -> PreTrainedTokenizerBase:
     """Load a fast tokenizer without padding and truncation; ``flag`` is for messages."""
-    casing = find_casing(path, revision=revision)
-    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, revision=revision, **casing)
+    tokenizer = load_pretrained(AutoTokenizer, path, flag=flag, revision=revision)
     # Without files, AutoTokenizer returns a tokenizer with special tokens only.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ValueError(f"{flag}={path!r} has no tokenizer; add its tokenizer.json or vocab.txt")

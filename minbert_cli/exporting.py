@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from minbert_cli.checkpoints import has_weights, load_pretrained, load_tokenizer
 from minbert_cli.predicting import check_vectors
 from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, export_onnx
-from modeling_minbert.inference import check_vocabulary, find_casing
+from modeling_minbert.inference import check_vocabulary
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from modeling_minbert.onnx_export import OnnxModel
 from trainers import named_writes
@@ -171,8 +171,7 @@ def load_model(checkpoint: str) -> Any:
 
 def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     """Write the tokenizer of a checkpoint, which must fit its model, and return it."""
-    casing = find_casing(checkpoint)
-    tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint", **casing)
+    tokenizer = load_pretrained(AutoTokenizer, checkpoint, flag="checkpoint")
     check_vocabulary(tokenizer, model.config, f"checkpoint={checkpoint!r}")
     # without minBERT, truncation=True is all that keeps a text within the positions
     positions = model.config.longest_sequence

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -130,9 +131,15 @@ def run_workers(run: Callable[[], None], count: int) -> None:
         while len(running) < count and not is_ending:
             process = os.fork()
             if not process:
+                os.setpgrp()  # else a terminal's Ctrl-C, sent twice, would drop what was accepted
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
-                run()
+                try:
+                    run()
+                except KeyboardInterrupt:  # uvicorn sends itself the signal again
+                    pass
+                except BaseException:
+                    traceback.print_exc()
                 os._exit(0)
             running.add(process)
         ended, _ = os.wait()

@@ -97,7 +97,7 @@ def _read_module(
         settings = read(f"{folder}config.json")
         if settings.get("module_input_name") == "token_embeddings":
             missing.append("the normalization of tokens")
-        else:
+        elif "pools_prompt" in fields:  # before the pooling it has nothing to normalize
             fields["normalize"] = True
     elif kind != "Dropout":  # which has no effect outside of training
         missing.append(f"the module {kind}")

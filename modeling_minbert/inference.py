@@ -6,7 +6,9 @@ that modules stay in evaluation mode while any call needs them so.
 """
 
 import inspect
+import json
 import os
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +20,7 @@ import torch
 from huggingface_hub import try_to_load_from_cache
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
@@ -54,6 +56,13 @@ QUIET_ROWS = 500
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
+# Options of the steps of tokenizers, and their keys in tokenizer_config.json.
+STEP_OPTIONS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+    "add_prefix_space": "add_prefix_space",
+}
 # Inputs of a model: tensors, and the length of the longest sequence of a packed batch.
 Batch = dict[str, Any]
 # Keyword arguments that locate a checkpoint, and their values.
@@ -112,11 +121,11 @@ def load_tokenizer(path: str, config: Any, where: Where) -> PreTrainedTokenizerB
     """Load the tokenizer of a checkpoint; `where` are the keyword arguments that locate it."""
     if not path:
         raise ValueError("this model came from no checkpoint: set model.tokenizer first")
-    options = {**where, **find_casing(path, **where), "trust_remote_code": False}
+    options = dict(where)
     if config.encoder_type == "bert":  # others tell the class of their tokenizer
         options["config"] = config  # which would be loaded again
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        tokenizer = read_tokenizer(path, **options)
     except (OSError, ValueError):
         raise
     except Exception as error:  # the library of fast tokenizers has no other class
@@ -132,6 +141,55 @@ def load_tokenizer(path: str, config: Any, where: Where) -> PreTrainedTokenizerB
             f"{path} has no tokenizer: set model.tokenizer, or add its tokenizer.json or vocab.txt"
         )
     return tokenizer
+
+
+def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
+    """Load a tokenizer as its files describe it, without running code of the checkpoint.
+
+    Of some classes, such as `RobertaTokenizer`, transformers 5 takes vocabulary and special tokens
+    from `tokenizer.json`, and drops steps like NFKC that the class does not have. A file with other
+    steps is read as it is. Options of a step are those of the class and `tokenizer_config.json`, as
+    in transformers; a warning names one that differs.
+
+    Args:
+        path: Folder or Hub id.
+        **options: Those of `AutoTokenizer.from_pretrained`.
+    """
+    casing = find_casing(path, **options)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        path, **options, **casing, trust_remote_code=False
+    )
+    names = ("tokenizer.json", "tokenizer_config.json")
+    files = [find_file(path, name, **options) for name in names]
+    if files[0] is None or not tokenizer.is_fast:
+        return tokenizer
+    written, settings = (json.loads(file.read_text("utf-8")) if file else {} for file in files)
+    for part in ("normalizer", "pre_tokenizer"):
+        step = getattr(tokenizer.backend_tokenizer, part)
+        steps = [list_steps(step and json.loads(step.__getstate__())), list_steps(written[part])]
+        kinds = [" ".join(step["type"] for step in of_one) for of_one in steps]
+        # what transformers adds, or leaves out, and gives the same words
+        if len({re.sub("WhitespaceSplit (?=Metaspace)| ?Replace", "", kind) for kind in kinds}) > 1:
+            options = {name: value for name, value in options.items() if name != "config"}
+            options["model_input_names"] = tokenizer.model_input_names
+            return PreTrainedTokenizerFast.from_pretrained(path, **options)
+        for ours, theirs in zip(*steps, strict=False):
+            for name, key in STEP_OPTIONS.items():
+                if key not in settings and ours.get(name) != theirs.get(name, ours.get(name)):
+                    logger.warning(
+                        "%s: tokenizer.json has %s=%s, but the tokenizer is read with %s, as "
+                        "transformers does where tokenizer_config.json has no %s: set it there",
+                        *(path, name, theirs[name], ours.get(name), key),
+                    )
+    return tokenizer
+
+
+def list_steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """List the steps of a part of a tokenizer, as in `tokenizer.json`."""
+    if part is None or part["type"] != "Sequence":
+        return [] if part is None else [part]
+    inner = part.get("normalizers") or part.get("pretokenizers") or []
+    return [step for entry in inner for step in list_steps(entry)]
 
 
 def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | None:

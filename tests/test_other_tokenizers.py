@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 from datasets import Dataset
-from tokenizers import pre_tokenizers, processors
-from transformers import BertweetTokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer, BertTokenizer, BertweetTokenizer
 
 from datasets_scripts import encode_questions
 from minbert_cli import finetune
@@ -217,6 +217,28 @@ def test_long_texts_are_cut_with_the_special_tokens_of_the_tokenizer(make):
     texts = [window.input_ids[0][len(layout.start) : -len(layout.end)] for window in windows]
     assert [layout.wrap(text) for text in texts] == [window.input_ids[0] for window in windows]
     assert texts[0] + [token for text in texts[1:] for token in text[4:]] == a_ids
+
+
+def test_steps_of_a_file_that_its_class_does_not_have_are_read(tmp_path):
+    save_start(tmp_path, "roberta")
+    written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    written.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    written.save(str(tmp_path / "tokenizer.json"))
+    model, text = MinBertModel.from_pretrained(tmp_path), "The \uff27arden"
+
+    model.save_pretrained(tmp_path / "saved")
+
+    for read in (model.tokenizer, AutoTokenizer.from_pretrained(tmp_path / "saved")):
+        assert read(text)["input_ids"] == written.encode("the garden").ids
+
+
+def test_options_of_a_file_that_are_not_read_are_named(tmp_path, caplog):
+    vocabulary = {name: at for at, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the"])}
+    BertTokenizer(vocabulary, do_lower_case=False).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+
+    assert load_tokenizer(str(tmp_path)).tokenize("The") == ["the"]
+    assert "tokenizer.json has lowercase=False, but the tokenizer is read with True" in caplog.text
 
 
 @pytest.mark.parametrize("make", [make_bpe, make_unigram])

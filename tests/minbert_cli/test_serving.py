@@ -630,16 +630,19 @@ def serving_process(folder, *flags):
             process.kill()
 
 
-@pytest.mark.parametrize("flags", [["--workers", "1"], ["--workers", "2"]], ids=" ".join)
-def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model, flags):
+@pytest.mark.parametrize(
+    ("workers", "number"), [("1", signal.SIGTERM), ("2", signal.SIGTERM), ("2", signal.SIGINT)]
+)
+def test_a_signal_ends_the_server_after_all_that_it_accepted(folder, model, workers, number):
     rows = random.Random(0).choices(TEXTS, k=500)
     expected = rounded(model.predict("tone", TEXTS))
-    with serving_process(folder, *flags) as (process, port), ThreadPoolExecutor(20) as pool:
+    started = serving_process(folder, "--workers", workers)
+    with started as (process, port), ThreadPoolExecutor(20) as pool:
         body = {"rows": rows, "tasks": ["tone"]}
         asked = [pool.submit(Client(port).ask, "/predict_all", body) for _ in range(20)]
         while "minbert_rows 10000.0" not in Client(port).ask("/metrics")[2]:
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         answers = [each.result() for each in asked]
         process.wait(30)
         with pytest.raises(ConnectionRefusedError):
