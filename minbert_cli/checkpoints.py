@@ -114,7 +114,7 @@ def _check_files(loader: type[Any], folder: Path, *, is_hub_id: bool) -> None:
     for name in JSON_FILES:
         if (folder / name).is_file():
             read_object(folder / name)
-    for weights in folder.glob("*.safetensors") if is_model else ():
+    for weights in folder.glob("model*.safetensors") if is_model else ():
         weights.open("rb").close()  # of a file that it may not read, safetensors says there is none
 
 

@@ -27,14 +27,15 @@ def quick_imports() -> Iterator[None]:
     Python would look for garbage among a million objects that stay: again and again while they are
     made, and once more at the end of the process.
     """
-    loaded = len(sys.modules)
+    loaded, was_enabled = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if len(sys.modules) > loaded:  # else nothing has become permanent
             gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def expand_path(path: str) -> str:

@@ -1,6 +1,7 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -44,6 +45,8 @@ Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 Made = TypeVar("Made")
 # Random state and the output of libraries are those of the process.
 ONLY_RUN = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child is a process of its own
+    os.register_at_fork(after_in_child=lambda: globals().update(ONLY_RUN=threading.Lock()))
 
 
 class Run:

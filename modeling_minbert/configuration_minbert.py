@@ -263,7 +263,7 @@ class MinBertConfig(PreTrainedConfig):
         described = {name: labels for name, (_, labels) in outputs.items()}
         asked = getattr(self, "asked_num_labels", None)
         of_default = described.get(self.default_task or "", [])
-        if asked not in (None, len(of_default)):
+        if asked == self.num_labels and asked not in (None, len(of_default)):
             raise ValueError(
                 f"num_labels={asked}, but the outputs of task {self.default_task!r} are "
                 f"{', '.join(of_default)}: leave num_labels out; for other labels give a task, as "

@@ -9,6 +9,7 @@ have what the vectors of a checkpoint need, the list has one module, which refus
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,8 @@ TRANSFORMER_SETTINGS = tuple(
 )
 # Files that tell sentence-transformers how vectors are made; without them it takes the mean.
 FILES = (MODULES, SETTINGS, *TRANSFORMER_SETTINGS)
+# Weights that are saved now, not others in the folder.
+WEIGHTS = re.compile(r"(adapter_model|model(-\d+-of-\d+)?)\.safetensors")
 OTHER_POOLINGS = {
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
@@ -238,8 +241,11 @@ def remove_modules(folder: Path) -> None:
 
 def let_others_read(folder: Path) -> None:
     """Give files of weights the mode of the configuration; safetensors shuts out other users."""
+    configuration = next(folder.glob("*config.json"))  # or that of an adapter
     for weights in folder.glob("*.safetensors"):
-        shutil.copymode(next(folder.glob("*config.json")), weights)  # or that of an adapter
+        if WEIGHTS.fullmatch(weights.name) and not weights.is_symlink():
+            with suppress(OSError):  # of another user
+                shutil.copymode(configuration, weights)
 
 
 def write_modules(folder: Path, embedding: MinBertEmbedding, hidden_size: int) -> None:

@@ -78,14 +78,14 @@ def test_optimizers_and_schedules_of_something_else_are_refused(make_trainer):
         make_trainer(model=model, own={"optimizers": (None, schedule)})
 
 
-@pytest.mark.parametrize("extends", [True, False])
+@pytest.mark.parametrize("extends", [True, False, None])  # None: in vain, after one of its own
 def test_a_method_for_an_optimizer_that_a_subclass_makes_is_refused(make_trainer, extends):
     class Own(MultiTaskTrainer):
         def create_optimizer(self, model=None):
             if extends:
                 return super().create_optimizer(model)
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-            return self.optimizer
+            return self.optimizer if extends is False else super().create_optimizer(model)
 
     args, methods = make_trainer().args, [HeadLearningRate(0.1)]
     trainer = Own(make_model(), args, make_tasks(), methods=methods)

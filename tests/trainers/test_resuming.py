@@ -63,7 +63,7 @@ def test_a_damaged_checkpoint_is_skipped_with_its_reason(run, name, damage, reas
         ("global_step4/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", TORCH[:2]),  # of DeepSpeed
     ],
 )
-def test_optimizers_of_sharded_runs_have_files_of_their_own(run, sharded, gone):
+def test_optimizers_of_sharded_runs_have_files_of_their_own(run, make_trainer, sharded, gone):
     folder = run / "checkpoint-4"
     for name in (*gone, "checksums.json"):
         (folder / name).unlink()
@@ -72,6 +72,8 @@ def test_optimizers_of_sharded_runs_have_files_of_their_own(run, sharded, gone):
     (folder / sharded).touch()
 
     assert last_complete_checkpoint(run, 1) == str(folder)
+    with pytest.raises(ValueError, match="written with FSDP or DeepSpeed, whose optimizer"):
+        make_trainer(max_steps=8).train(resume_from_checkpoint=str(folder))
 
 
 def test_every_rank_needs_its_random_state(run, caplog):

@@ -98,13 +98,15 @@ class FreedMemory(TrainerCallback):
             self.libc.malloc_trim(0)
             self.limit = max(self.least, 2 * self._count_pages())
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
-        if self.libc is not None:  # what comes after may be no training
+    on_prediction_step = on_step_end
+
+    def end(self) -> None:
+        """Return to glibc's defaults, since what comes after may be no training."""
+        if self.libc is not None:
             self.libc.mallopt(TRIM_THRESHOLD, 64 << 20)
             self.libc.mallopt(MOST_MAPPED_BLOCKS, 1 << 16)
             self.libc.malloc_trim(0)
+            self.libc = None
 
     def _count_pages(self) -> int:
         """Return the memory of this process, without files such as those of the rows."""

@@ -336,7 +336,10 @@ def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model:
     """Refuse methods, optimizers and schedules that would not train this model as they say."""
     optimizer, schedule = optimizers
     inner = getattr(optimizer, "optimizer", optimizer)  # of accelerate's
-    if schedule is not None and getattr(schedule, "optimizer", inner) not in (optimizer, inner):
+    driven = getattr(schedule, "optimizer", inner)
+    shared = {id(group) for group in getattr(optimizer, "param_groups", [])}  # with a wrapper
+    shared &= {id(group) for group in getattr(driven, "param_groups", [])}
+    if schedule is not None and driven not in (optimizer, inner) and not shared:
         raise ValueError(
             "optimizers: the schedule changes the rates of an optimizer that is not trained with; "
             "give both, (optimizer, schedule), or leave the schedule out"

@@ -174,7 +174,8 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
-        self.add_callback(FreedMemory())
+        self._memory = FreedMemory()
+        self.add_callback(self._memory)
         self.label_names = ["labels"]  # not those of all tasks of the model
         self.model_accepts_loss_kwargs = False
         self._inner: Any = find_inner(model)
@@ -262,10 +263,17 @@ class MultiTaskTrainer(Trainer):
                 f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}"
                 + (advice if Path(folder).is_dir() else "")
             )
+        is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        if folder and not is_sharded and not Path(folder, "optimizer.pt").is_file():
+            raise ValueError(
+                f"resume_from_checkpoint={str(folder)!r} was written with FSDP or DeepSpeed, whose "
+                "optimizer this run would not load: start it as the one before"
+            )
         try:
             output = super().train(folder, *args, **kwargs)
         finally:
             self.is_in_train = False
+            self._memory.end()
         for method in self.methods:
             method.finish()
         return output
@@ -293,9 +301,10 @@ class MultiTaskTrainer(Trainer):
         is_new = self.optimizer is None
         optimizer: torch.optim.Optimizer = super().create_optimizer(model)
         whole: Any = self.model if model is None else model
-        for method in self.methods if is_new else ():
-            method.scale_optimizer(optimizer, whole)
-        self._scales = True
+        if is_new:
+            for method in self.methods:
+                method.scale_optimizer(optimizer, whole)
+            self._scales = True
         return optimizer
 
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
