@@ -169,6 +169,19 @@ def type_spans(tags: Iterable[str]) -> list[str]:
     return [tag if tag == OUTSIDE else f"{tag}-{UNTYPED}" for tag in tags]
 
 
+def are_letters(tags: Iterable[str]) -> bool:
+    """Return whether tags of spans are nothing but letters."""
+    letters = {*tags} - {OUTSIDE}
+    return "B" in letters <= {*LETTERS} and bool(letters & {*"IELM"})
+
+
+def are_like_spans(tags: Iterable[str]) -> bool:
+    """Return whether tags look like those of spans that are written in another way."""
+    matches = [OTHER_SPAN_TAG.fullmatch(tag) for tag in tags if tag not in "Oo"]
+    letters = {str(match[match.lastgroup or 0]).upper() for match in matches if match}
+    return all(matches) and letters >= {"B", "I"}
+
+
 def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
     """List the names of all tags: ``O`` first, and both for every type of span."""
     distinct = set(tags)
@@ -260,9 +273,7 @@ class TagFormat(RowFormat):
                 "give labels, the names of the tags in the order of their numbers from 0, or "
                 "scheme: plain if the numbers are names"
             )
-        letters = {*(self.labels or tags)} - {OUTSIDE}
-        is_bare = "B" in letters <= {*LETTERS} and bool(letters & {*"IELM"})
-        has_types = self.data.scheme == "plain" or not is_bare
+        has_types = self.data.scheme == "plain" or not are_letters(self.labels or tags)
         labels = self.labels if has_types or self.labels is None else type_spans(self.labels)
         tags = tags if has_types else {*type_spans(tags)}
         scheme = self._find_scheme(splits["train"], tags)
@@ -297,9 +308,7 @@ class TagFormat(RowFormat):
                         "('O', 'B-...', 'I-...', or one of E, S, L, U, M, W), but others are; "
                         "correct it, or declare scheme: plain if the tags are of single tokens"
                     )
-        others = [OTHER_SPAN_TAG.fullmatch(tag) for tag in tags if tag not in "Oo"]
-        letters = {str(tag[tag.lastgroup or 0]).upper() for tag in others if tag}
-        if scheme is None and plain and all(others) and letters >= {"B", "I"}:
+        if scheme is None and plain and are_like_spans(tags):
             raise ValueError(
                 f"{self._train_name}: the tags {list_names(sort_labels(tags))} are like those of "
                 "spans, but written in another way; write 'B-...' and 'I-...', or declare scheme: "

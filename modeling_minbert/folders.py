@@ -100,8 +100,8 @@ def _read_module(
         settings = read(f"{folder}config.json")
         if settings.get("module_input_name") == "token_embeddings":
             missing.append("the normalization of tokens")
-        elif "pools_prompt" in fields:  # before the pooling it has nothing to normalize
-            fields["normalize"] = True
+        else:  # before the pooling it has nothing to normalize
+            fields["normalize"] = "pools_prompt" in fields
     elif kind != "Dropout":  # which has no effect outside of training
         missing.append(f"the module {kind}")
     return kind

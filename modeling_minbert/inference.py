@@ -56,6 +56,8 @@ QUIET_ROWS = 500
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
+# A step of a tokenizer, such as a normalizer, as `tokenizer.json` describes it.
+Step = dict[str, Any]
 # Options of the steps of tokenizers, and their keys in tokenizer_config.json.
 STEP_OPTIONS = {
     "lowercase": "do_lower_case",
@@ -173,18 +175,25 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
             options = {name: value for name, value in options.items() if name != "config"}
             options["model_input_names"] = tokenizer.model_input_names
             return PreTrainedTokenizerFast.from_pretrained(path, **options)
-        for ours, theirs in zip(*steps, strict=False):
-            for name, key in STEP_OPTIONS.items():
-                if key not in settings and ours.get(name) != theirs.get(name, ours.get(name)):
-                    logger.warning(
-                        "%s: tokenizer.json has %s=%s, but the tokenizer is read with %s, as "
-                        "transformers does where tokenizer_config.json has no %s: set it there",
-                        *(path, name, theirs[name], ours.get(name), key),
-                    )
+        warn_of_options(path, steps[0], steps[1], settings)
     return tokenizer
 
 
-def list_steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+def warn_of_options(
+    path: str, read: list[Step], written: list[Step], settings: dict[str, Any]
+) -> None:
+    """Name options of the steps of `tokenizer.json` that are read otherwise."""
+    for ours, theirs in zip(read, written, strict=False):
+        for name, key in STEP_OPTIONS.items():
+            if key not in settings and ours.get(name) != theirs.get(name, ours.get(name)):
+                logger.warning(
+                    "%s: tokenizer.json has %s=%s, but the tokenizer is read with %s, as "
+                    "transformers does where tokenizer_config.json has no %s: set it there",
+                    *(path, name, theirs[name], ours.get(name), key),
+                )
+
+
+def list_steps(part: Step | None) -> list[Step]:
     """List the steps of a part of a tokenizer, as in `tokenizer.json`."""
     if part is None or part["type"] != "Sequence":
         return [] if part is None else [part]
