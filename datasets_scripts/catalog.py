@@ -15,14 +15,6 @@ ENTAILMENTS = ("entailment", "not_entailment")
 
 
 @dataclass(frozen=True)
-class Submission:
-    """How the server of a benchmark expects the predictions of its unlabeled rows."""
-
-    files: Mapping[str, str]  # names without suffix, by split
-    labels: bool = False  # whether classes are written as names, not numbers
-
-
-@dataclass(frozen=True)
 class DatasetRow:
     """A built-in dataset; without ``files`` it is a sample that this package generates."""
 
@@ -34,9 +26,8 @@ class DatasetRow:
     columns: Mapping[str, Any] = field(default_factory=dict)  # keys of a recipe, for the files
     hub_id: str | None = None  # ``owner/name`` or ``owner/name:config`` of the copy
     hub_columns: Mapping[str, Any] = field(default_factory=dict)  # the same for the copy
-    hub_tests: Mapping[str, str] = field(default_factory=dict)  # further test sets, by split
     metrics: tuple[str, ...] | None = None  # the official ones, the primary one first
-    submission: Submission | None = None  # to the GLUE server
+    is_of_glue: bool = False
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
     scheme: Literal["spans", "plain"] | None = None  # of tags, as in a recipe
     choice_columns: tuple[str, ...] | None = None
@@ -74,7 +65,7 @@ def _glue(folder: str, problem_type: str, columns: dict[str, Any], **facts: Any)
         "hub_id": f"nyu-mll/glue:{folder.replace('-', '').lower()}",
         "hub_columns": {**columns, "label_column": "label", "id_column": "idx"},
         "metrics": ("accuracy",),
-        "submission": Submission({"test": folder}, labels=folder in ("QNLI", "RTE")),
+        "is_of_glue": True,
     }
     return DatasetRow(problem_type, columns=columns, **{**defaults, **facts})
 
@@ -176,14 +167,8 @@ DATASETS: dict[str, DatasetRow] = {
             **_files("MNLI/{}.tsv", "train", "dev_matched", "test_matched"),
             "validation_mismatched": ("MNLI/dev_mismatched.tsv",),
             "test_mismatched": ("MNLI/test_mismatched.tsv",),
-            # the diagnostic set, which models of MNLI predict
-            "test_ax": ("AX/AX.tsv", "AX/test.tsv", "AX.tsv", "diagnostic/diagnostic.tsv"),
         },
         hub_columns=_columns(("premise", "hypothesis"), "label", "idx"),
-        hub_tests={"test_ax": "nyu-mll/glue:ax"},
-        submission=Submission(
-            {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"}, labels=True
-        ),
     ),
     "qnli": _glue(
         "QNLI",

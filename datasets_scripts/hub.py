@@ -32,37 +32,26 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
     """Fetch the splits of a dataset on the Hub, and its commit; None for a local folder."""
     data = row_format.data
     hub_id = str(data.hub_id)
+    where = f"{data.where}: dataset {hub_id!r}"
+    fetched, builder = open_hub(where, hub_id, data.revision)
+    found = match_splits(where, HUB_NAMES, fetched, data.validation_share)
+    if "validation" not in found and data.validation_share == 0:
+        raise ValueError(f"{where} has no split 'validation'; its splits: {', '.join(fetched)}")
+    _check_names(where, builder, (data.label_column, *(data.label_columns or ())))
     splits: dict[str, Dataset] = {}
-    wanted = {hub_id: HUB_NAMES}
-    if data.built_in is not None:
-        for split, other_id in data.built_in.hub_tests.items():
-            wanted[other_id] = {split: ("test",)}
-    commit = None
-    for source, splits_of_source in wanted.items():
-        where = f"{data.where}: dataset {source!r}"
-        is_same = split_hub_id(source)[0] == split_hub_id(hub_id)[0]
-        revision = data.revision if is_same else None
-        fetched, builder = open_hub(where, source, revision)
-        found = match_splits(where, splits_of_source, fetched, data.validation_share)
-        _check_names(where, builder, (data.label_column, *(data.label_columns or ())))
-        for split, name in found.items():
-            rows = fetched[name]
-            required = row_format.required_columns(split)
-            check_header(f"{where}: split {name!r}", rows.column_names, required)
-            is_named = data.problem_type == "multi_output_classification"
-            for column in data.label_columns or () if is_named else ():
-                feature = rows.features.get(column)
-                if isinstance(feature, datasets.ClassLabel):  # by whose names; -1 is no label
-                    names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
-                    rows = rows.remove_columns(column).add_column(column, names)
-            splits[split] = rows
-        if source == hub_id:
-            commit = find_commit(hub_id, builder)
-            if "validation" not in splits and data.validation_share == 0:
-                raise ValueError(
-                    f"{where} has no split 'validation'; its splits: {', '.join(fetched)}"
-                )
-    return splits, commit
+    for split, name in found.items():
+        rows = fetched[name]
+        check_header(
+            f"{where}: split {name!r}", rows.column_names, row_format.required_columns(split)
+        )
+        is_named = data.problem_type == "multi_output_classification"
+        for column in data.label_columns or () if is_named else ():
+            feature = rows.features.get(column)
+            if isinstance(feature, datasets.ClassLabel):  # by whose names; -1 is no label
+                names = [*map(dict(enumerate(feature.names)).get, rows[column][:])]
+                rows = rows.remove_columns(column).add_column(column, names)
+        splits[split] = rows
+    return splits, find_commit(hub_id, builder)
 
 
 def _check_names(

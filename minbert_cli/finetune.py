@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-import trainers
 from datasets_scripts import TaskRows, load_tasks, train_wordpiece
 from minbert_cli.arguments import FinetuneArguments
 from minbert_cli.checkpoints import (
@@ -137,7 +136,6 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
                 run,
                 rows=rows,
                 tabulated=[name for name, task in tasks.items() if not task.has_official_format],
-                glue_files=find_glue_files(tasks, rows),
                 quoted_errors=quoted_errors,
             )
             run.finish()
@@ -263,21 +261,6 @@ def describe_sources(
         splits={name: data.facts for name, data in rows.items()},
         fingerprints=hashes,
     )
-
-
-def find_glue_files(
-    tasks: Mapping[str, RecipeTask], loaded: Mapping[str, TaskRows]
-) -> "dict[tuple[str, str], trainers.GlueFile]":
-    """Return the prediction files that the GLUE server expects, by task and split."""
-    files: dict[tuple[str, str], trainers.GlueFile] = {}
-    for name, task in tasks.items():
-        if wanted := task.data.built_in and task.data.built_in.submission:
-            labels = task.data.labels if wanted.labels else None
-            for split, file in wanted.files.items():
-                facts: Mapping[str, Any] = loaded[name].facts.get(split, {})
-                count = facts.get("usable_rows", 0) + facts.get("unusable_rows", 0)
-                files[name, split] = trainers.GlueFile(file, labels, count or None)
-    return files
 
 
 def main(argv: Sequence[str]) -> None:

@@ -107,14 +107,14 @@ class RecipeTask:
     @property
     def in_glue(self) -> bool:
         """Whether the task counts in the GLUE score."""
-        submission = self.data.built_in and self.data.built_in.submission
-        return submission is not None and not self.training.auxiliary
+        row = self.data.built_in
+        return row is not None and row.is_of_glue and not self.training.auxiliary
 
     @property
     def has_official_format(self) -> bool:
         """Whether predictions are written in the format of the dataset."""
         row = self.data.built_in
-        return row is not None and (row.is_of_course or row.submission is not None)
+        return row is not None and row.is_of_course
 
     def describe_placeholder(self, max_length: int = 384) -> dict[str, Any]:
         """Describe the head before the rows are read, with a placeholder for their facts."""

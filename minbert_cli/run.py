@@ -320,14 +320,12 @@ def report(
     *,
     rows: Mapping[str, TaskRows] | None = None,
     tabulated: Collection[str] = (),
-    glue_files: "Mapping[tuple[str, str], trainers.GlueFile] | None" = None,
     quoted_errors: int = 0,
 ) -> None:
     """Evaluate the trained model; on the first process, write and print the results.
 
     ``rows`` are those of labeled tasks. ``tabulated`` are tasks whose predictions are written as
-    tables, ``glue_files`` files for the server of GLUE by task and split. ``quoted_errors`` is the
-    most rows of each task that the report quotes.
+    tables. ``quoted_errors`` is the most rows of each task that the report quotes.
     """
     # by the name of the package, which imports what writes the results now, and not before
     trainer, folder = run.trainer, run.output_dir
@@ -358,10 +356,6 @@ def report(
     if fits:
         print("", *fits, sep="\n")
     print(f"\nmodel: {folder}", *([f"report: {page}"] if page is not None else ()), sep="\n")
-    archive = glue_files and trainers.write_submission(folder, glue_files, run.encoded, outputs)
-    if archive:
-        missing = ", ".join(trainers.missing_files(archive))
-        print(f"GLUE server: {archive}" + (f"; it also needs {missing}" if missing else ""))
     print(f"next: {advise(run)}")
 
 

@@ -79,7 +79,7 @@ RUN_FILE = "run.json"
 # The Trainer does not push files whose name begins with an underscore.
 LOCK_FILE = "_run.lock"
 # Everything else that a run may write to its folder, but for the files of logging services.
-RESULT_FOLDERS = ("predictions", "glue", "1_Pooling", "2_Normalize")
+RESULT_FOLDERS = ("predictions", "1_Pooling", "2_Normalize")
 RESULT_FILES = (
     *("README.md", "metrics.json", "report.json", "report.html"),
     *("config.json", "training_args.bin", "model*.safetensors", "model.safetensors.index.json"),

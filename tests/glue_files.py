@@ -37,7 +37,7 @@ def write(path, rows):
 
 
 def write_glue(folder):
-    """Write all tasks, test files and the diagnostic set included; returns the folder."""
+    """Write all tasks, test files included; returns the folder."""
     for split, count in ROWS.items():
         for name in FOLDERS:
             if name != "MNLI":
@@ -47,7 +47,6 @@ def write_glue(folder):
             rows = list(make_rows(f"MNLI {split} {part}", count + (part == "mismatched")))
             path = folder / "MNLI" / ("_".join(filter(None, (split, part))) + ".tsv")
             write(path, mnli(rows, split))
-    write(folder / "diagnostic" / "diagnostic.tsv", pairs(make_rows("ax", 4), is_test=True))
     return folder
 
 

@@ -24,7 +24,7 @@ PRETRAINING = [path for path in FILES if "\n# minbert pretrain" in path.read_tex
 FINETUNING = [path for path in FILES if "\n# minbert finetune" in path.read_text(encoding="utf-8")]
 RECIPES = [*PRETRAINING, *FINETUNING]
 DEFAULTS = {finetune.QUICKSTART: "finetune.py", pretrain.QUICKSTART: "pretrain.py"}
-GLUE = [name for name, row in DATASETS.items() if row.submission is not None]
+GLUE = [name for name, row in DATASETS.items() if row.is_of_glue]
 # The sample stands for the official files, which are not part of the project.
 SAMPLES = {
     "sst": "sample_sst",

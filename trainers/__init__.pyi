@@ -50,11 +50,6 @@ from .problems.metrics import Metric as Metric, aggregates as aggregates, glue_s
 from .problems.questions import Answer as Answer, Answered as Answered, find_answers as find_answers
 from .problems.tags import Tagged as Tagged
 from .reports.cards import write_card as write_card
-from .reports.glue import (
-    GlueFile as GlueFile,
-    missing_files as missing_files,
-    write_submission as write_submission,
-)
 from .reports.page import (
     Section as Section,
     draw_curves as draw_curves,

@@ -10,7 +10,7 @@ from tests.glue_files import NLI, write_glue
 from tests.nli_files import ENDINGS, LABELS, write_multi_nli, write_snli
 from tests.small_run import write_hub
 
-GLUE = [name for name, row in DATASETS.items() if row.submission is not None]
+GLUE = [name for name, row in DATASETS.items() if row.is_of_glue]
 ORDER = ("entailment", "neutral", "contradiction")
 
 
@@ -34,7 +34,7 @@ def test_official_files_of_glue_are_read_with_every_row(folder, dataset):
     task = load(folder, dataset)
 
     assert task.bad_rows == []
-    more = {"validation_mismatched": 10, "test_mismatched": 6, "test_ax": 4}
+    more = {"validation_mismatched": 10, "test_mismatched": 6}
     expected = {"train": 24, "validation": 9, "test": 5} | (more if dataset == "mnli" else {})
     assert sizes_of(task) == expected
     tests = [rows for split, rows in task.splits.items() if split.startswith("test")]
@@ -76,15 +76,15 @@ def test_without_a_folder_the_rows_come_from_the_hub(tmp_path, monkeypatch):
     sizes = {"train": 6, "validation_matched": 3, "validation_mismatched": 2}
     sizes |= {"test_matched": 5, "test_mismatched": 4}
     # folders in the layout of the Hub stand for it
-    hub = {"hub_id": write("mnli", **sizes), "hub_tests": {"test_ax": write("ax", test=7)}}
-    monkeypatch.setitem(DATASETS, "mnli", replace(DATASETS["mnli"], **hub))
+    hub_id = write("mnli", **sizes)
+    monkeypatch.setitem(DATASETS, "mnli", replace(DATASETS["mnli"], hub_id=hub_id))
 
     task = load_task(TaskData.from_recipe("mnli", {"dataset": "mnli"}))
 
     expected = {"train": 6, "validation": 3, "validation_mismatched": 2, "test": 5}
-    assert sizes_of(task) == expected | {"test_mismatched": 4, "test_ax": 7}
+    assert sizes_of(task) == expected | {"test_mismatched": 4}
     assert task.splits["validation_mismatched"]["label"][:] == [0, 1]
-    assert "label" not in task.splits["test_ax"].column_names
+    assert "label" not in task.splits["test_mismatched"].column_names
 
 
 def test_duplicates_of_the_hub_are_numbers_by_whatever_name(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import numpy as np
 from trainers.data.rows import Rows
 from trainers.files import replaced_when_done, write_text
 from trainers.problems.base import AnyProblem
-from trainers.problems.metrics import AGGREGATES, Described
+from trainers.problems.metrics import AGGREGATES, Described, glue_score
 from trainers.training.multitask import MultiTaskTrainer
 
 from .texts import markdown_table
@@ -186,10 +186,28 @@ def evaluate_run(
         if has_mean and len(found.rows) == len(trainer.problems):
             found.metrics.update(trainer.aggregate(found.metrics))
     if any(task.in_glue for task in trainer.tasks.values()):
-        from .glue import score_glue
-
-        score_glue(trainer, results)
+        _score_glue(trainer, results)
     return results, outputs
+
+
+def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
+    """Add the GLUE score to the splits, such as validation, in which all its tasks have labels."""
+    tasks = [name for name, task in trainer.tasks.items() if task.in_glue]
+    for split in {"train", "validation", "test"} & results.keys():
+        if not set(tasks) <= results[split].rows.keys():
+            continue
+        # with the other sets of a task, such as validation_mismatched
+        sets = [found for name, found in results.items() if name.partition("_")[0] == split]
+        values = {
+            task: [
+                found.metrics[f"{task}_{name}"]
+                for found in sets
+                if task in found.rows
+                for name in trainer.problems[task].headline
+            ]
+            for task in tasks
+        }
+        results[split].metrics["glue"] = glue_score(values)
 
 
 def _split_order(split: str) -> tuple[int, str]:
