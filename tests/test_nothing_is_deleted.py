@@ -13,7 +13,6 @@ from tests import small_run
 
 FOREIGN = {
     "README.md": "# Mine",
-    "glue/CoLA/train.tsv": "rows",
     "predictions/mine.csv": "my table",
     "config.json": "{}",
     "checkpoint-best/model.safetensors": "weights",
@@ -83,7 +82,7 @@ def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys):
 
     refused("finetune", files / "recipe.yaml", "--output_dir", tmp_path / "mine", OVERWRITE)
 
-    names = "1_Pooling/config.json, README.md, checkpoint-best, config.json, glue/CoLA/train.tsv"
+    names = "1_Pooling/config.json, README.md, checkpoint-best, config.json"
     message = f"has {names}, predictions/mine.csv, which no run wrote and this one would replace"
     assert message in capsys.readouterr().err
     assert read(tmp_path / "mine") == {name: text.encode() for name, text in FOREIGN.items()}
