@@ -3,7 +3,8 @@
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import datasets
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
+from datasets.packaged_modules.cache.cache import Cache
 from datasets.packaged_modules.csv.csv import Csv
 
 from .readers import check_header, read_names
@@ -18,6 +20,8 @@ from .row_format import RowFormat
 
 logger = logging.getLogger(__name__)
 
+# Options of CSV that change values.
+TYPED = ("thousands", "true_values", "false_values", "converters")
 # Names that datasets on the Hub use for our splits; the first one present wins.
 HUB_NAMES = {
     "train": ("train",),
@@ -64,11 +68,13 @@ def _check_names(
         for path in files:
             if Path(path).is_file() and (names := read_names(path, str(column))) is not None:
                 found[names] = f"{Path(path).name} has {', '.join(names)}"
-        if len(found) > 1:
-            first, second, *_ = found.values()
+        longest = max(found, key=len, default=())
+        others = [names for names in found if names != longest[: len(names)]]
+        if others:
             raise ValueError(
                 f"{where}: the numbers in column {column!r} do not stand for the same classes: "
-                f"{first}, and {second}; cast all to one ClassLabel, or write the names"
+                f"{found[longest]}, and {found[others[0]]}; cast all to one ClassLabel, or write "
+                "the names"
             )
 
 
@@ -104,29 +110,49 @@ def open_hub(
     """Open the splits of a dataset in a branch, tag or commit; return them, and their builder."""
     path, config = split_hub_id(hub_id)
     with readable_hub(where):
-        builder = datasets.load_dataset_builder(path, config, revision=revision)
-        if isinstance(builder, Csv):
-            # pandas would guess types: classes 1.1 and 1.10 would be one, and "None" be missing
-            options = read_as_texts(path, config, revision)
-            builder = datasets.load_dataset_builder(path, config, revision=revision, **options)
+        builder = _make_builder(path, config, revision)
         if streaming:
             return builder.as_streaming_dataset(), builder
         builder.download_and_prepare()
         return builder.as_dataset(), builder
 
 
-def read_as_texts(path: str, config: str | None, revision: str | None) -> dict[str, Any]:
-    """Return options with which `datasets` reads CSV as it is written; none with declared types."""
+def _make_builder(path: str, config: str | None, revision: str | None) -> Any:
+    """Make a builder that reads CSV as it is written, unless types of columns are declared.
+
+    pandas would guess them: classes 1.1 and 1.10 would be one, and "None" be missing. What it would
+    have guessed may be in the usual cache, so what is read otherwise has one of its own.
+    """
+    make = partial(datasets.load_dataset_builder, path, config, revision=revision)
+    apart = str(Path(datasets.config.HF_DATASETS_CACHE) / "csv-as-written")
+    try:
+        builder = make()
+    except (OSError, ValueError):  # such as without a network
+        with suppress(OSError, ValueError):
+            return make(cache_dir=apart)
+        raise
+    if isinstance(builder, Cache) and builder.info.builder_name == "csv":
+        return make(cache_dir=apart)
+    options = builder.config if isinstance(builder, Csv) else None
+    if options is None or options.decimal != "." or any(getattr(options, key) for key in TYPED):
+        return builder
     with tempfile.TemporaryDirectory() as folder:  # without the types of an earlier reading
-        options = {"revision": revision, "cache_dir": folder, "nrows": 1}
-        builder = datasets.load_dataset_builder(path, config, **options)
-        if builder.info.features is not None:
-            return {}
-        split, files = next(iter(builder.config.data_files.items()))
-        builder.config.data_files = {split: files[:1]}
-        (first,) = [*builder.as_streaming_dataset(split)] or [{}]
-    features = datasets.Features(dict.fromkeys(first, datasets.Value("string")))
-    return {"features": features, "keep_default_na": False} if first else {}
+        probe = make(cache_dir=folder, nrows=1)
+        split, files = next(iter(probe.config.data_files.items()))
+        probe.config.data_files = {split: files[:1]}
+        rows = [] if probe.info.features else [*probe.as_streaming_dataset(split)]
+    if not rows:
+        return builder
+    builder = make(cache_dir=apart)
+    columns = datasets.Features(dict.fromkeys(rows[0], datasets.Value("string")))
+    builder.config.features = builder.info.features = columns
+    builder.config.keep_default_na = False
+    builder._cast_table = _keep  # a split may lack columns, such as that of labels
+    return builder
+
+
+def _keep(table: Any) -> Any:
+    return table
 
 
 def find_commit(hub_id: str, builder: datasets.DatasetBuilder) -> str | None:

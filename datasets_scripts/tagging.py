@@ -172,7 +172,7 @@ def type_spans(tags: Iterable[str]) -> list[str]:
 def are_letters(tags: Iterable[str]) -> bool:
     """Return whether tags of spans are nothing but letters."""
     letters = {*tags} - {OUTSIDE}
-    return "B" in letters <= {*LETTERS} and bool(letters & {*"IELM"})
+    return letters <= {*LETTERS} and any(letters.issuperset(x) for x in ("BI", "BES", "BME", "BLU"))
 
 
 def are_like_spans(tags: Iterable[str]) -> bool:

@@ -101,7 +101,10 @@ def serve(
         sockets = [listener]
         if count > 1:  # of each worker: of a shared one, a single worker may take all clients
             sockets = [socket.create_server(place, backlog=2048, reuse_port=True)]
-        uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=sockets)
+        server: Any = uvicorn.Server(uvicorn.Config(app, **options))
+        if count > 1:  # a terminal's Ctrl-C comes twice, also from the first process
+            server.handle_exit = lambda *_: setattr(server, "should_exit", True)
+        server.run(sockets=sockets)
 
     print(f"{checkpoint}: http://{host}:{place[1]}/openapi.json", file=sys.stderr)
     if count == 1:
@@ -131,16 +134,14 @@ def run_workers(run: Callable[[], None], count: int) -> None:
         while len(running) < count and not is_ending:
             process = os.fork()
             if not process:
-                os.setpgrp()  # else a terminal's Ctrl-C, sent twice, would drop what was accepted
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
                 try:
                     run()
-                except KeyboardInterrupt:  # uvicorn sends itself the signal again
-                    pass
-                except BaseException:
+                except Exception:
                     traceback.print_exc()
-                os._exit(0)
+                finally:  # what follows is of the first process alone
+                    os._exit(0)
             running.add(process)
         ended, _ = os.wait()
         running.discard(ended)

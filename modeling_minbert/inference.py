@@ -56,6 +56,7 @@ QUIET_ROWS = 500
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
+EQUAL_STEPS = "WhitespaceSplit (?=Metaspace)|Replace|Strip"
 # A step of a tokenizer, such as a normalizer, as `tokenizer.json` describes it.
 Step = dict[str, Any]
 # Options of the steps of tokenizers, and their keys in tokenizer_config.json.
@@ -166,13 +167,21 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     if files[0] is None or not tokenizer.is_fast:
         return tokenizer
     written, settings = (json.loads(file.read_text("utf-8")) if file else {} for file in files)
-    for part in ("normalizer", "pre_tokenizer"):
-        step = getattr(tokenizer.backend_tokenizer, part)
-        steps = [list_steps(step and json.loads(step.__getstate__())), list_steps(written[part])]
+    backend = tokenizer.backend_tokenizer
+    # the same steps as this version of the library writes them, beside a model without words
+    model = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
+    parts = ("normalizer", "pre_tokenizer")
+    bare = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    bare |= {"version": "1.0", "added_tokens": [], "model": model}
+    bare |= {part: written.get(part) for part in parts}
+    of_file = type(backend).from_str(json.dumps(bare))
+    for part in parts:
+        steps = [list_steps(getattr(one, part)) for one in (backend, of_file)]
         kinds = [" ".join(step["type"] for step in of_one) for of_one in steps]
         # what transformers adds, or leaves out, and gives the same words
-        if len({re.sub("WhitespaceSplit (?=Metaspace)| ?Replace", "", kind) for kind in kinds}) > 1:
+        if len({tuple(re.sub(EQUAL_STEPS, "", kind).split()) for kind in kinds}) > 1:
             options = {name: value for name, value in options.items() if name != "config"}
+            options |= tokenizer._special_tokens_map  # which its files need not name
             options["model_input_names"] = tokenizer.model_input_names
             return PreTrainedTokenizerFast.from_pretrained(path, **options)
         warn_of_options(path, steps[0], steps[1], settings)
@@ -183,7 +192,9 @@ def warn_of_options(
     path: str, read: list[Step], written: list[Step], settings: dict[str, Any]
 ) -> None:
     """Name options of the steps of `tokenizer.json` that are read otherwise."""
-    for ours, theirs in zip(read, written, strict=False):
+    by_type = {step["type"]: step for step in read}
+    for theirs in written:
+        ours = by_type.get(theirs["type"], theirs)
         for name, key in STEP_OPTIONS.items():
             if key not in settings and ours.get(name) != theirs.get(name, ours.get(name)):
                 logger.warning(
@@ -193,12 +204,14 @@ def warn_of_options(
                 )
 
 
-def list_steps(part: Step | None) -> list[Step]:
-    """List the steps of a part of a tokenizer, as in `tokenizer.json`."""
-    if part is None or part["type"] != "Sequence":
-        return [] if part is None else [part]
-    inner = part.get("normalizers") or part.get("pretokenizers") or []
-    return [step for entry in inner for step in list_steps(entry)]
+def list_steps(part: Any) -> list[Step]:
+    """List the steps of a normalizer or pre-tokenizer, as in `tokenizer.json`."""
+    steps: list[Step] = [] if part is None else [json.loads(part.__getstate__())]
+    while sequences := [place for place, step in enumerate(steps) if step["type"] == "Sequence"]:
+        sequence = steps[sequences[0]]
+        inner = sequence.get("normalizers") or sequence.get("pretokenizers") or []
+        steps[sequences[0] : sequences[0] + 1] = inner
+    return steps
 
 
 def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | None:

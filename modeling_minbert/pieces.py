@@ -256,7 +256,9 @@ def _trim_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     for (start, end), limit in zip(spans, following, strict=False):
         left = start
         while left > reached and (
-            text[left - 1].isalnum() or (start == end and not text[left - 1].isspace())
+            text[left - 1].isalnum() and text[start : start + 1].isalnum()
+            if start < end
+            else not text[left - 1].isspace()
         ):
             left -= 1
         start = left  # noqa: PLW2901

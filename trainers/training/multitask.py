@@ -579,12 +579,19 @@ class MultiTaskTrainer(Trainer):
         self._evaluated = {}
         model: Any = self.model
         trained = [(value, value.data) for value in model.parameters()]
+        buffers = [
+            (module, name, value)
+            for module in model.modules()
+            for name, value in module.named_buffers(recurse=False)
+        ]
         try:
             output = super().evaluation_loop(*args, **kwargs)
         finally:  # bf16_full_eval and fp16_full_eval cast the weights in place
             for value, data in trained:
                 if value.dtype != data.dtype:
                     value.data = data.to(value.device)
+            for module, name, value in buffers:
+                setattr(module, name, value.to(getattr(module, name).device))
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
             sums = self._average_over_ranks(sums)
