@@ -2,9 +2,10 @@
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -112,6 +113,25 @@ class FreedMemory(TrainerCallback):
         """Return the memory of this process, without files such as those of the rows."""
         _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
         return int(resident) - int(shared)
+
+
+@contextmanager
+def keeping_weights(model: Any) -> Iterator[None]:
+    """Undo that bf16_full_eval and fp16_full_eval cast the weights in place."""
+    weights = [(weight, weight.data) for weight in model.parameters()]
+    buffers = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+    try:
+        yield
+    finally:
+        for weight, data in weights:
+            if weight.dtype != data.dtype:
+                weight.data = data.to(weight.device)
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer.to(getattr(module, name).device))
 
 
 class TrainingDivergedError(RuntimeError):

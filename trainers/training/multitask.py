@@ -46,7 +46,7 @@ from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck, FreedMemory
+from .callbacks import DivergenceCheck, FreedMemory, keeping_weights
 from .checks import (
     TIMES,
     check_arguments,
@@ -577,21 +577,8 @@ class MultiTaskTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
-        model: Any = self.model
-        trained = [(value, value.data) for value in model.parameters()]
-        buffers = [
-            (module, name, value)
-            for module in model.modules()
-            for name, value in module.named_buffers(recurse=False)
-        ]
-        try:
+        with keeping_weights(self.model):
             output = super().evaluation_loop(*args, **kwargs)
-        finally:  # bf16_full_eval and fp16_full_eval cast the weights in place
-            for value, data in trained:
-                if value.dtype != data.dtype:
-                    value.data = data.to(value.device)
-            for module, name, value in buffers:
-                setattr(module, name, value.to(getattr(module, name).device))
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
             sums = self._average_over_ranks(sums)
