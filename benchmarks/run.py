@@ -206,6 +206,8 @@ def main(argv: Sequence[str] | None = None) -> Path:
         print(f"left out: {line}")
     default = Path(tempfile.gettempdir()) / f"minbert-benchmarks-{os.getuid()}"
     folder = args.work_dir or default.with_name(default.name + ("-tiny" if args.tiny else ""))
+    output: Path = args.output or folder / "RESULTS.md"
+    output.parent.mkdir(parents=True, exist_ok=True)
     on_gpu = args.device == "cuda"
     batches = 8 if args.tiny or on_gpu else 64  # few, so that all shapes are met in the warmup
     sources = Sources(
@@ -237,7 +239,6 @@ def main(argv: Sequence[str] | None = None) -> Path:
             Campaign(settings, races, log, run_block, deadline).run()
         except TimeIsUpError:
             print("time is up; the same command with --resume goes on")
-    output: Path = args.output or folder / "RESULTS.md"
     write_report(output, log, races, settings, facts, skipped)
     print(f"wrote {output}")
     return output

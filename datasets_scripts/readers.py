@@ -418,8 +418,8 @@ def _split_quoted(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{start}: the record that starts here cannot be read ({error}); enclose a "
-                "field that contains quotes in quotes, and double the quotes inside it; or add "
-                "quoting: false to the task, if quotes are plain text"
+                "field that contains quotes in quotes, and double the quotes inside it; or, "
+                "in a task, add quoting: false, if quotes are plain text"
             ) from error
 
 

@@ -94,6 +94,21 @@ def describe_data(
     return notes
 
 
+def describe_prompts(rows: TaskRows, prompts: Mapping[str, str] | None) -> list[str]:
+    """Warn of the prompts of a checkpoint that the training rows of its vectors lack."""
+    known = {name: text for name, text in (prompts or {}).items() if text.strip()}
+    texts = list(rows.row_format.texts(rows.measured_rows))
+    written = sum(text.startswith(tuple(known.values())) for text in texts)
+    if not known or 2 * written > len(texts):
+        return []
+    names = ", ".join(f"{name}: {text!r}" for name, text in known.items())
+    return [
+        f"warning: the checkpoint has prompts ({names}), but training reads the rows as they are; "
+        "encode_query and encode_document of the trained model write them: begin the texts of the "
+        "rows with them, too, or call encode, which writes none"
+    ]
+
+
 def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
     """Tell of validation rows with a text, or questions with a passage, of a training row."""
     train, validation = rows.splits["train"], rows.splits["validation"]

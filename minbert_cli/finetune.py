@@ -28,7 +28,7 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.data_notes import describe_data
+from minbert_cli.data_notes import describe_data, describe_prompts
 from minbert_cli.defaults import choose_for_finetuning
 from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, prepare_weights
 from minbert_cli.recipes import RECIPES
@@ -75,7 +75,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
 
         # the heads by the recipe, the checkpoint and the rows
         pretrained = describe_pretrained(arguments.model_name_or_path, arguments.revision, start)
-        tasks, choices = choose_heads(tasks, rows, pretrained, start)
+        tasks, choices = choose_heads(tasks, rows, pretrained, start, arguments)
         length = choose_length(arguments, start)
         heads = {name: task.describe_head(rows[name], length) for name, task in tasks.items()}
         heads |= {name: {"problem_type": text.problem_type} for name, text in texts.items()}
@@ -226,6 +226,8 @@ def encode_tasks(
         parts = (task_rows, spec, encoded[name], tokenizer, encoding)
         weights = {key: task.head[key] for key in WEIGHTS if task.head.get(key) is not None}
         notes[name] = describe_data(*parts, weights, quotes=quotes)
+        if name == config.embedding_task:
+            notes[name] += describe_prompts(task_rows, config.embedding.prompts)
     return encoded, trained, notes
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,14 @@ if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
 
 logger = logging.getLogger(__name__)
+
+# Fields of a trained head that a recipe need not repeat: how it is built, reads and decides.
+LAYOUT = ("pair_encoding", "head", "pooling", "pooling_layer")
+READING = (
+    *("max_length", "truncation", "window_overlap", "max_windows"),
+    *("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold"),
+    *("threshold_for", "threshold"),
+)
 
 
 def find_head_keys(keys: Any) -> dict[str, Any]:
@@ -142,6 +150,7 @@ def choose_heads(
     loaded: Mapping[str, TaskRows],
     pretrained: Pretrained,
     start: MinBertConfig,
+    arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
     complete, choices, calibrated = {}, [], []
@@ -149,10 +158,11 @@ def choose_heads(
         rows: Any = loaded[name].facts["train"]["rows"]
         suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, rows)
         before = start.task(name) if name in (start.tasks or {}) else None
-        is_same = before is not None and before.problem_type == task.data.problem_type
-        pooling = getattr(before, "pooling", None) if is_same else None
-        if pooling is not None and "pooling" not in task.head:
-            suggested["pooling"] = Suggestion(pooling, "as the checkpoint's head of this task")
+        if before is not None and before.problem_type == task.data.problem_type:
+            values = {key: made.value for key, made in suggested.items()}
+            filled = replace(task, head={**values, **task.head})
+            plain = filled.describe_head(loaded[name], choose_length(arguments, start))
+            suggested |= keep_reading(before, plain, task.head, arguments.max_length)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
         complete[name] = chosen = replace(task, head={**task.head, **values})
@@ -162,6 +172,34 @@ def choose_heads(
             reason = "the checkpoint has a temperature for it"
             calibrated.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
     return complete, choices + calibrated
+
+
+def keep_reading(
+    before: MinBertTask, plain: dict[str, Any], given: dict[str, Any], max_length: int | None
+) -> dict[str, Suggestion]:
+    """Suggest how a trained head reads texts and decides, where a recipe does not say it.
+
+    ``plain`` are the fields that the task would have otherwise, ``given`` those of the recipe, and
+    ``max_length`` is that of the run, if the recipe has one.
+    """
+    from modeling_minbert.families import keep  # a new model does not need this module
+
+    known, new = asdict(before), asdict(parse_task("task", plain))
+    chosen = {key: given[key] for key in given if key in known}
+    if max_length is not None:
+        chosen.setdefault("max_length", max_length)
+    kept = dict(keep(known, {**chosen, "loss": new["loss"]} if "loss" in new else chosen))
+    if known.get("threshold_fitted"):  # it is fitted again
+        kept.pop("threshold", None)
+    values = {key: kept[key] for key in READING if key in kept}
+    encoding = known.get("pair_encoding")
+    if chosen.get("pair_encoding", encoding) == encoding:
+        values |= {key: known[key] for key in LAYOUT if key in known}
+    return {
+        key: Suggestion(value, "as the checkpoint's head of this task")
+        for key, value in values.items()
+        if key not in chosen and value is not None and (key == "pooling" or value != new[key])
+    }
 
 
 def parse_tasks(

@@ -117,11 +117,14 @@ def serve(
 
 
 def run_workers(run: Callable[[], None], count: int) -> None:
-    """Run a function in several processes, again where one dies, until a signal ends all."""
+    """Run a function in several processes, again where one dies, until a signal ends all.
+
+    An error in one of them ends all, too: it would fail again.
+    """
     from prometheus_client.multiprocess import mark_process_dead
 
     running: set[int] = set()
-    is_ending = False
+    is_ending, failed = False, False
 
     def end(number: int, _: object) -> None:
         nonlocal is_ending
@@ -132,17 +135,28 @@ def run_workers(run: Callable[[], None], count: int) -> None:
     handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     while running or not is_ending:
         while len(running) < count and not is_ending:
+            # a signal waits until the process is known here, and has its own handlers there
+            signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
             process = os.fork()
             if not process:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+                status = 1
                 try:
                     run()
+                    status = 0
                 except Exception:
                     traceback.print_exc()
                 finally:  # what follows is of the first process alone
-                    os._exit(0)
+                    os._exit(status)
             running.add(process)
-        ended, _ = os.wait()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+        ended, status = os.wait()
         running.discard(ended)
         mark_process_dead(ended)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) and not is_ending:
+            failed = True
+            end(signal.SIGTERM, None)
+    if failed:
+        raise SystemExit(1)

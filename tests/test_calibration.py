@@ -97,6 +97,12 @@ def test_a_recall_is_reached_with_the_best_precision(tmp_path):
     ]
     assert [value > threshold for value in likely] == is_yes
 
+    recipe["tasks"]["same"].pop("threshold_for")
+    recipe |= {"model_name_or_path": str(tmp_path / "out"), "model_config": None}
+    more = minbert.finetune(recipe, output_dir=str(tmp_path / "more"), steps_per_epoch=1)
+
+    assert more.model.config.task("same").threshold_for == {"recall": 0.8}
+
 
 @pytest.mark.parametrize(
     ("tasks", "message"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datasets_scripts import Encoding, TaskData, load_task, train_wordpiece
-from minbert_cli.data_notes import describe_data
+from minbert_cli.data_notes import describe_data, describe_prompts
 from modeling_minbert import TASKS, MinBertConfig
 from tests import small_run
 
@@ -129,6 +129,24 @@ def test_texts_that_may_be_missing_are_reported(tmp_path, tokenizer):
 
     warning = "warning: 50 % of the training texts are 'NaN', 'null', which may be missing values"
     assert warning + "; if so, delete the rows" in notes
+
+
+def test_prompts_that_rows_lack_are_reported(tmp_path):
+    rows = [(f"query: {text}", text) for text in WORDS]
+    small_run.write_tsv(tmp_path / "train.tsv", ("a", "b"), rows)
+    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "train.tsv"))
+    keys = {"problem_type": "contrastive", **files}
+
+    found = [
+        describe_prompts(
+            load_task(TaskData.from_recipe("own", keys | {"text_columns": columns})),
+            {"query": "query: ", "document": ""},
+        )
+        for columns in (["a"], ["b"])
+    ]
+
+    assert found[0] == []
+    assert found[1][0].startswith("warning: the checkpoint has prompts (query: 'query: '), but")
 
 
 def test_labels_of_each_output_are_compared(tmp_path, tokenizer):

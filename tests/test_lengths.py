@@ -134,6 +134,30 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
     assert chosen == [row["prediction"] for row in read_table(run, "ends")]
 
 
+def test_a_task_that_is_trained_on_reads_texts_as_before(run, tmp_path):
+    recipe = small_run.make_recipe(tmp_path) | small_run.QUICK | {"steps_per_epoch": 1}
+    files, names = write_rows(tmp_path), ("good", "windows", "labels", "near_in_windows")
+    read = {"pair_encoding", "truncation", "window_overlap", "max_windows", "max_length"}
+    recipe["tasks"] = {
+        name: files | {key: value for key, value in TASKS[name].items() if key not in read}
+        for name in names
+    }
+    recipe["tasks"]["labels"]["max_length"] = 9
+    recipe |= {"model_config": None, "max_length": None}
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe | {"model_name_or_path": str(run)})])
+
+    before = MinBertForMultiTask.from_pretrained(run).config
+    after = MinBertForMultiTask.from_pretrained(tmp_path / "out").config
+    shared = ("max_length", "truncation", "window_overlap", "max_windows", "pooling")
+    for name in recipe["tasks"]:
+        old, new = (
+            {key: getattr(config.task(name), key) for key in shared} for config in (before, after)
+        )
+        assert new == old | ({"max_length": 9} if name == "labels" else {})
+    assert after.task("near_in_windows").pair_encoding == "separate"
+
+
 def test_the_run_says_what_max_windows_cuts(run):
     assert "cut by max_windows=3: " in (run / "metrics.json").read_text()
 

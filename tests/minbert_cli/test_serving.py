@@ -681,6 +681,33 @@ def test_a_worker_that_dies_is_replaced(folder):
         assert process.wait(30) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="several processes are forked")
+def test_an_error_of_a_worker_ends_all(tmp_path):
+    program = """
+import os, sys, time
+from minbert_cli.serve import run_workers
+
+def run():
+    try:
+        os.mkdir(sys.argv[1])
+    except FileExistsError:
+        time.sleep(60)
+    assert False
+
+run_workers(run, 2)
+"""
+    options = {"env": os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}, "timeout": 30}
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "first")],
+        check=False,
+        capture_output=True,
+        **options,
+    )
+
+    assert ended.returncode == 1
+    assert b"AssertionError" in ended.stderr
+
+
 def test_a_folder_that_is_no_checkpoint_is_an_error_of_one_line(tmp_path):
     with serving_process(tmp_path) as (process, _):
         assert process.wait(60) == 1

@@ -55,6 +55,21 @@ def test_other_positives_of_an_anchor_and_its_own_text_are_not_wrong():
     assert embedding_metrics(values, texts)["accuracy"] == 0.5
 
 
+def test_an_answer_to_several_questions_counts_once():
+    answers, questions = make_vectors(4, 2)[:, 1], make_vectors(12, 2, noise=0)[:, 0]
+    which = np.arange(12) // 3
+    values = np.stack([questions, answers[which]], axis=1)
+    texts = [[100 + row, answer] for row, answer in enumerate(which.tolist())]
+
+    found = embedding_metrics(values, texts)["mrr"]
+
+    right = np.eye(4)[which]
+    assert found == pytest.approx(
+        label_ranking_average_precision_score(right, questions @ answers.T)
+    )
+    assert found < 1
+
+
 @pytest.mark.parametrize("block", [5, 1024])
 def test_alignment_and_uniformity_are_the_formulas(monkeypatch, block):
     monkeypatch.setattr("trainers.problems.text.BLOCK", block)

@@ -137,6 +137,12 @@ def test_words_of_scripts_without_spaces_are_their_tokens():
     _, labels = masking.apply(ids, np.array([12]), draws)
     assert (labels != -100).sum() == 3  # the bytes of a character
 
+    thai = "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22" * 40  # a text without spaces
+    ids = np.asarray(tokenizer(thai, add_special_tokens=False)["input_ids"])
+    lengths = np.full(20, len(ids))
+    _, labels = masking.apply(np.tile(ids, 20), lengths, masking.draw(0, 0, np.arange(20), lengths))
+    assert 0.08 < (labels != -100).mean() < 0.12
+
     words = {"<unk>": 0, "\u2581the": 1, "se": 2, han[:2]: 3, "\u2581" + han: 4}
     assert find_continuations(words) == [0, 2]
 

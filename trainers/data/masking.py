@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers.decoders import ByteLevel
 
 from modeling_minbert.texts import SPACELESS
 
@@ -14,6 +15,8 @@ from .rows import IGNORED_LABEL, Ids, Joined
 # Prefixes of pieces: of WordPiece of those that continue a word, of a byte-level tokenizer and of
 # SentencePiece of those that begin one.
 CONTINUATION, BYTES, METASPACE = "##", "\u0120", "\u2581"
+# Pieces of a word that such a tokenizer marks: one that knows no Thai makes a word of a whole text
+LONGEST_WORD = 10
 # First bytes of Chinese and Japanese characters, as a byte-level tokenizer writes them
 HAN_BYTES = tuple(map(chr, range(0xE3, 0xEA)))
 
@@ -41,6 +44,7 @@ class Masking:
         random_replace_prob: Share of them replaced by a random token; the others are kept.
         whole_word_mask: Whether all pieces of a word are chosen together; their replacements are
             drawn independently.
+        longest_word: Most pieces of a word; a longer one is read as several words.
         seed: Seed of the run, >= 0.
 
     Raises:
@@ -56,6 +60,7 @@ class Masking:
     mask_replace_prob: float = 0.8
     random_replace_prob: float = 0.1
     whole_word_mask: bool = False
+    longest_word: int | None = None
     seed: int = 0
 
     def __post_init__(
@@ -97,6 +102,8 @@ class Masking:
         if options.get("whole_word_mask"):
             words = {token: index for token, index in vocabulary.items() if index not in hidden}
             continuation = find_continuations(words)
+            if find_mark(words) != CONTINUATION:
+                options["longest_word"] = LONGEST_WORD
         return cls(
             tokenizer.mask_token_id,
             hidden,
@@ -147,6 +154,10 @@ class Masking:
         joins = self._continues[known] & ~special
         joins[1:] &= ~special[:-1]
         joins[np.cumsum(lengths) - lengths] = False
+        if self.longest_word is not None:
+            places = np.arange(len(joins))
+            starts = np.maximum.accumulate(np.where(joins, 0, places))
+            joins &= (places - starts) % self.longest_word != 0
         first = np.flatnonzero(~special & ~joins)
         word = np.cumsum(~special & ~joins) - 1  # word of each token that is not special
         sizes = np.bincount(word[~special], minlength=len(first))
@@ -158,15 +169,11 @@ class Masking:
         return np.flatnonzero(~special & taken[word]) if len(first) else first
 
 
-def find_continuations(vocabulary: Mapping[str, int]) -> list[int]:
-    """Find the tokens that continue a word.
-
-    Words of WordPiece are also punctuation marks. Those of other tokenizers are what spaces
-    separate, as in fairseq and in transformers; but as in BERT, a token of a script without spaces
-    begins a word.
+def find_mark(vocabulary: Iterable[str]) -> str:
+    """Return the prefix that marks the tokens of a vocabulary which continue or begin a word.
 
     Raises:
-        ValueError: If no token is marked, and there are parts of words.
+        ValueError: If no token has one, and there are parts of words.
     """
     marks = (CONTINUATION, BYTES, METASPACE)
     counts = [sum(token.startswith(mark) for token in vocabulary) for mark in marks]
@@ -175,14 +182,25 @@ def find_continuations(vocabulary: Mapping[str, int]) -> list[int]:
             "whole_word_mask: true needs a tokenizer that marks words at the start of its tokens, "
             "by ##, \u0120 or \u2581; leave it out"
         )
-    mark = marks[counts.index(max(counts))]
+    return marks[counts.index(max(counts))]
+
+
+def find_continuations(vocabulary: Mapping[str, int]) -> list[int]:
+    """Find the tokens that continue a word, by the mark of `find_mark`.
+
+    Words of WordPiece are also punctuation marks. Those of other tokenizers are what spaces
+    separate, as in fairseq and in transformers; but as in BERT, a token of a script without spaces
+    begins a word.
+    """
+    mark = find_mark(vocabulary)
     if mark == CONTINUATION:
         return [index for token, index in vocabulary.items() if token.startswith(mark)]
-    begins = (mark, *HAN_BYTES) if mark == BYTES else (mark,)
+    begins, decoder = (mark, *HAN_BYTES) if mark == BYTES else (mark,), ByteLevel()
     return [
         index
         for token, index in vocabulary.items()
-        if not token.startswith(begins) and not SPACELESS.match(token)
+        if not token.startswith(begins)
+        and not SPACELESS.match(decoder.decode([token]) if mark == BYTES else token)
     ]
 
 

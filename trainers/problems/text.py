@@ -164,7 +164,8 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
       Right ones are also those of rows with the same anchor, and texts equal to the anchor, which
       the losses leave out, too. Ties count only if they are the majority: collapsed vectors must
       not score well.
-    - ``mrr``: mean reciprocal rank of an anchor's own positive among wrong ones, in (0, 1].
+    - ``mrr``: mean reciprocal rank of an anchor's own positive among wrong ones, in (0, 1]. Equal
+      texts of several rows count once.
     - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
     - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
       first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
@@ -178,7 +179,10 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
     if vectors.values.shape[1] > 1:
         second = vectors.values[:, 1].astype(np.float32)
         cosines = (first * second).sum(axis=1, keepdims=True)
+        alignment = float(((first - second) ** 2).sum(axis=1).mean())
         anchors, positives = vectors.texts[:, :2].T
+        positives, places = np.unique(positives, return_index=True)
+        second, most = second[places], len(places)
         right: dict[int, set[int]] = {}  # the texts that are right for each anchor
         for anchor, positive in vectors.texts[:, :2].tolist():
             right.setdefault(anchor, {anchor}).add(positive)
@@ -192,14 +196,14 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
             nearer = (gaps > ROUNDING).sum(axis=1)
             # the first of ties, or if these are more than half of the others, in their middle
             equal = (np.abs(gaps) <= ROUNDING).sum(axis=1)
-            equal[2 * equal <= count - 1] = 0
+            equal[2 * equal <= most - 1] = 0
             ranks = 1 + nearer + equal // 2 + equal % 2
-            parts.append(np.where(is_broken, count, ranks))
+            parts.append(np.where(is_broken, most, ranks))
         reciprocal = 1 / np.concatenate(parts)
         metrics = {
             "accuracy": float((reciprocal == 1).mean()),
             "mrr": float(reciprocal.mean()),
-            "alignment": float(((first - second) ** 2).sum(axis=1).mean()),
+            "alignment": alignment,
         }
     total = 0.0
     for block in blocks:
