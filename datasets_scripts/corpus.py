@@ -277,6 +277,11 @@ def read_text(path: str, documents: str) -> Iterator[Document]:
     with open_bytes(path) as file:
         for number, raw in read_lines(file, path, LARGEST_DOCUMENT):
             line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            if number == 1 and b"\r" in line.rstrip(b"\r\n"):
+                raise ValueError(
+                    f"{path}:1: carriage returns end lines here, as on old Macs, so all of them "
+                    "would be one; replace each by a newline"
+                )
             is_blank = not line.decode("utf-8", "replace").strip()
             if documents == "file" or not is_blank:
                 first, size = (first, size + len(line)) if lines else (number, len(line))
