@@ -30,14 +30,6 @@ if TYPE_CHECKING:  # few recipes have text
 
 logger = logging.getLogger(__name__)
 
-# Fields of a trained head that a recipe need not repeat: how it is built, reads and decides.
-LAYOUT = ("pair_encoding", "head", "pooling", "pooling_layer")
-READING = (
-    *("max_length", "truncation", "window_overlap", "max_windows"),
-    *("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold"),
-    *("threshold_for", "threshold"),
-)
-
 
 def find_head_keys(keys: Any) -> dict[str, Any]:
     """Return the keys of heads of the type of a task; of all types, if it has others.
@@ -55,7 +47,7 @@ def find_head_keys(keys: Any) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for name in sorted(TASKS, key=lambda name: name != kind):
         task = TASKS[name]
-        known |= dict.fromkeys([*task.fields_set_by("recipe"), *task.fields_set_by("data")], Any)
+        known |= dict.fromkeys(task.fields_of("recipe", "data"), Any)
         if name == kind and keys.keys() <= known.keys() | others:
             break
     return known
@@ -86,7 +78,7 @@ class RecipeTask:
 
     def with_calibration(self) -> "RecipeTask":
         """Return the task with `calibrate: true`, if it has probabilities and does not choose."""
-        known = TASKS[str(self.data.problem_type)].fields_set_by("recipe")
+        known = TASKS[str(self.data.problem_type)].fields_of("recipe")
         if "calibrate" not in known or "calibrate" in self.head:
             return self
         placeholder = self.describe_placeholder() | {"calibrate": False}
@@ -191,14 +183,16 @@ def keep_reading(
     kept = dict(keep(known, {**chosen, "loss": new["loss"]} if "loss" in new else chosen))
     if known.get("threshold_fitted"):  # it is fitted again
         kept.pop("threshold", None)
-    values = {key: kept[key] for key in READING if key in kept}
+    values = {key: kept[key] for key in before.fields_of("reading", "decision") if key in kept}
     encoding = known.get("pair_encoding")
     if chosen.get("pair_encoding", encoding) == encoding:
-        values |= {key: known[key] for key in LAYOUT if key in known}
+        values |= {key: known[key] for key in before.fields_of("meaning")}
+    # words of tags are found by the rule that fits the new rows
+    by_recipe = {*before.fields_of("recipe")} - {"words", *chosen}
     return {
         key: Suggestion(value, "as the checkpoint's head of this task")
         for key, value in values.items()
-        if key not in chosen and value is not None and (key == "pooling" or value != new[key])
+        if key in by_recipe and value is not None and (key == "pooling" or value != new[key])
     }
 
 

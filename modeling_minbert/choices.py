@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
-from .heads import DATA, Outputs, TaskBatch, Types, find_padding
+from .heads import DATA, MEANING, Outputs, TaskBatch, Types, find_padding
 from .inference import PooledPredictor
 from .losses import CalibratedHead, CalibratedTask, Target
 from .pooled import PairEncoding, PooledHead, PooledTask
@@ -60,7 +60,7 @@ class MultipleChoiceTask(CalibratedTask, PooledTask):
             is put before every choice, as in SWAG.
     """
 
-    problem_type: Literal["multiple_choice"] = field(default="multiple_choice", metadata=DATA)
+    problem_type: Literal["multiple_choice"] = field(default="multiple_choice", metadata=MEANING)
     num_choices: int | None = field(default=None, metadata=DATA)
     has_question: bool = field(default=False, metadata=DATA)
     target: ClassVar[Target] = "class"

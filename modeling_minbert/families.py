@@ -16,7 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .names import unknown
-from .tasks import parse_task, parse_tasks
+from .tasks import TASKS, parse_task, parse_tasks
 from .texts import Fields
 
 logger = logging.get_logger(__name__)
@@ -344,20 +344,6 @@ def find_stock_head(
     return list_renames() | {f"^{theirs}\\.": f"heads.{name}.out."}
 
 
-# Fields of tasks without which the weights of a head mean something else.
-MEANINGS = (
-    *("problem_type", "labels", "outputs", "classes", "targets", "score_range"),
-    *("pair_encoding", "pooling", "pooling_layer", "head"),
-)
-
-
-# Fields by which a trained head reads texts, decides, and has its loss computed.
-KEPT = (
-    *("max_length", "truncation", "window_overlap", "max_windows", "words"),
-    *("max_question_length", "doc_stride", "max_answer_length", "null_score_diff_threshold"),
-    *("loss", "cosine_scale", "margin", "temperature", "threshold_for", "thresholds"),
-    *("threshold", "threshold_fitted"),
-)
 # What follows from a key, and does not stay if that has another value.
 FOLLOWS = {
     "loss": (
@@ -395,7 +381,7 @@ def follow_task(config: Any, before: Fields) -> None:
 def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
     """Complete tasks that replace those of a configuration, and its defaults among them.
 
-    What a task of the same name and kind leaves out of `KEPT` is as before.
+    What a task of the same name and kind leaves out is as before; see `keep`.
     """
     known = stored["tasks"]
     tasks = {name: keep(known.get(name, {}), given) for name, given in new["tasks"].items()}
@@ -411,14 +397,18 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep(before: Fields, given: Fields) -> Fields:
-    """Complete a task by what it was before, if it is of the same kind."""
-    alike = [key for key in MEANINGS if key in before and key != "labels"]
+    """Complete a task by how its head read, decided and had its loss before, if it is the same."""
+    if not before:
+        return given
+    kind = TASKS[before["problem_type"]]
+    alike = [key for key in kind.fields_of("meaning") if key in before and key != "labels"]
     counts = {len(each.get("labels") or before.get("labels") or ()) for each in (given, before)}
     if len(counts) > 1 or any(given.get(key, before[key]) != before[key] for key in alike):
         return given
     changed = [key for key in FOLLOWS if given.get(key, before.get(key)) != before.get(key)]
     lost = {each for key in changed for each in FOLLOWS[key]}
-    return {key: before[key] for key in KEPT if key in before and key not in lost} | {**given}
+    stays = [key for key in kind.fields_of("reading", "decision", "loss") if key not in lost]
+    return {key: before[key] for key in stays if key in before} | {**given}
 
 
 def keep_places(old: list[str], new: list[str]) -> bool:
@@ -448,7 +438,7 @@ def check_meanings(model: Any, info: Any, path: Any, described: dict[str, Any]) 
         if has_new_weights or getattr(head, "out", None) is None or name not in described:
             continue
         before, task = parse_task(name, described[name]), head.task
-        for key in MEANINGS:
+        for key in before.fields_of("meaning"):
             old: Any = getattr(before, key, None)
             given: Any = getattr(task, key, None)
             if key == "labels" and old != given and keep_places(old, given):

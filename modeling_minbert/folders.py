@@ -22,7 +22,7 @@ import torch
 import transformers
 from transformers.utils import logging
 
-from .heads import POOLINGS, MinBertEmbedding, Similarity, parse_embedding
+from .heads import MinBertEmbedding, Similarity, parse_embedding
 from .inference import find_file, is_called_by
 from .rows import EmbeddingPlan
 from .texts import own_tokenizer
@@ -38,13 +38,19 @@ TRANSFORMER_SETTINGS = tuple(
 )
 # Files that tell sentence-transformers how vectors are made; without them it takes the mean.
 FILES = (MODULES, SETTINGS, *TRANSFORMER_SETTINGS)
-# Weights that are saved now, not others in the folder.
-WEIGHTS = re.compile(r"(adapter_model|model(-\d+-of-\d+)?)\.safetensors")
+# Poolings by their keys in sentence-transformers before version 6: those of both packages
+POOLINGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
 OTHER_POOLINGS = {
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
+# Weights that are saved now, not others in the folder.
+WEIGHTS = re.compile(r"(adapter_model|model(-\d+-of-\d+)?)\.safetensors")
 # Of a file of JSON.
 Fields = dict[str, Any]
 

@@ -21,7 +21,6 @@ from .packing import Options, Read
 from .rows import Pooling, RowKind, find_prompt
 from .texts import Encoding, Fields
 
-SetBy = Literal["recipe", "data", "training"]
 # What the logits of a head are, for divergences and distillation: those of the classes of a row,
 # of several sets of classes one after the other, or of its choices, one for each yes or no, a
 # score, numbers, vectors, those of the classes of a token, or of the first and the last token of
@@ -54,22 +53,20 @@ ProblemType = Literal[
     "next_sentence",
     "pretraining",
 ]
-# Metadata of the fields of tasks: their source.
-RECIPE: dict[str, Any] = {"set_by": "recipe"}
-# How texts become tokens.
-READING: dict[str, Any] = RECIPE | {"reads_texts": True}
-DATA: dict[str, SetBy] = {"set_by": "data"}
-TRAINING: dict[str, SetBy] = {"set_by": "training"}
+# Metadata of the fields of tasks: who sets them, and what they are to a trained head: what its
+# weights mean, how it reads texts, how it decides, its loss; without a role for training alone.
+RECIPE = {"set_by": "recipe"}
+LAYOUT = RECIPE | {"role": "meaning"}
+READING = RECIPE | {"role": "reading"}
+DECISION = RECIPE | {"role": "decision"}
+LOSS = RECIPE | {"role": "loss"}
+DATA = {"set_by": "data"}
+MEANING = DATA | {"role": "meaning"}
+TRAINING = {"set_by": "training", "role": "decision"}
 # The classes of problem types by their names, tasks and heads.
 Types = dict[str, tuple[type[Any], Any]]
 
 
-# Poolings of both packages, by their keys in sentence-transformers before version 6.
-POOLINGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-}
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
@@ -190,7 +187,7 @@ class MinBertTask:
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
     """
 
-    problem_type: ProblemType = field(metadata=DATA)
+    problem_type: ProblemType = field(metadata=MEANING)
     is_pretraining: ClassVar[bool] = False
     is_unlabelled: ClassVar[bool] = False
     is_token_level: ClassVar[bool] = False
@@ -203,9 +200,9 @@ class MinBertTask:
     extra_targets: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def fields_set_by(cls, source: SetBy) -> tuple[str, ...]:
-        """Return the names of the fields that a recipe, the data, or training sets."""
-        return tuple(each.name for each in fields(cls) if each.metadata["set_by"] == source)
+    def fields_of(cls, *marks: str) -> tuple[str, ...]:
+        """Return the names of the fields with one of the values of the metadata, such as "data"."""
+        return tuple(each.name for each in fields(cls) if {*marks} & {*each.metadata.values()})
 
     @classmethod
     def complete(cls, given: Fields, facts: Fields) -> Fields:
@@ -217,7 +214,7 @@ class MinBertTask:
         recipe that contradicts them is a ValueError.
         """
         known = dict(given)
-        for name in cls.fields_set_by("data"):
+        for name in cls.fields_of("data"):
             if name in given:
                 raise ValueError(f"{name} follows from the data; leave it out")
             value = facts.get(name)
@@ -340,7 +337,7 @@ class HeadTask(MinBertTask):
     """
 
     dropout: float | int | None = field(default=None, metadata=RECIPE)
-    pooling_layer: int = field(default=-1, metadata=RECIPE)
+    pooling_layer: int = field(default=-1, metadata=LAYOUT)
     max_length: int | None = field(default=None, metadata=READING)
     data_keys: dict[str, Any] | None = field(default=None, metadata=DATA)
 
@@ -381,8 +378,7 @@ class HeadTask(MinBertTask):
             raise ValueError(f"dropout={self.dropout} must be in [0, 1]")
 
 
-# The first arguments of the encoder.
-Inputs = tuple[Tensor | None, ...]
+Inputs = tuple[Tensor | None, ...]  # the first arguments of the encoder
 
 
 @dataclass

@@ -14,7 +14,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .heads import DATA, RECIPE, TRAINING, HeadTask
+from .heads import MEANING, RECIPE, TRAINING, HeadTask
 from .texts import Fields
 
 
@@ -252,7 +252,7 @@ class LabelledTask(HeadTask):
         labels: Their names, in the order of their ids.
     """
 
-    labels: list[str] | None = field(default=None, metadata=DATA)
+    labels: list[str] | None = field(default=None, metadata=MEANING)
 
     @property
     def num_classes(self) -> int | None:

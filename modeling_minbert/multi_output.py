@@ -11,7 +11,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
-from .heads import DATA, Outputs, Types
+from .heads import MEANING, Outputs, Types
 from .losses import Target
 from .pooled import PooledHead, PooledTask
 
@@ -30,10 +30,10 @@ class MultiOutputClassificationTask(PooledTask):
     """
 
     problem_type: Literal["multi_output_classification"] = field(
-        default="multi_output_classification", metadata=DATA
+        default="multi_output_classification", metadata=MEANING
     )
-    outputs: list[str] | None = field(default=None, metadata=DATA)
-    classes: list[list[str]] | None = field(default=None, metadata=DATA)
+    outputs: list[str] | None = field(default=None, metadata=MEANING)
+    classes: list[list[str]] | None = field(default=None, metadata=MEANING)
     target: ClassVar[Target] = "classes"
     default_pair_encoding: ClassVar[None] = None
 

@@ -19,9 +19,10 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from .cpu import MinBertDropout
 from .heads import (
     DATA,
-    POOLINGS,
+    LAYOUT,
+    LOSS,
+    MEANING,
     READING,
-    RECIPE,
     HeadTask,
     HubType,
     MinBertEmbedding,
@@ -87,10 +88,10 @@ class PooledTask(HeadTask):
         max_windows: Most windows of a text, evenly spread over a longer one; 16.
     """
 
-    pair_encoding: PairEncoding | None = field(default=None, metadata=READING)
-    pooling: Pooling | None = field(default=None, metadata=RECIPE)
-    head: str | None = field(default=None, metadata=RECIPE)
-    loss: str | None = field(default=None, metadata=RECIPE)
+    pair_encoding: PairEncoding | None = field(default=None, metadata=LAYOUT)
+    pooling: Pooling | None = field(default=None, metadata=LAYOUT)
+    head: str | None = field(default=None, metadata=LAYOUT)
+    loss: str | None = field(default=None, metadata=LOSS)
     truncation: Truncation = field(default="head", metadata=READING)
     window_overlap: int | None = field(default=None, metadata=READING)
     max_windows: int | None = field(default=None, metadata=READING)
@@ -156,12 +157,11 @@ class PooledTask(HeadTask):
         return {"pooling": Suggestion("mean", "the checkpoint has no trained pooler")}
 
     def describe_embedding(self) -> MinBertEmbedding | None:
-        is_plain = self.pooling in POOLINGS and self.pooling_layer == -1
+        is_plain = self.pooling in ("cls", "max", "mean") and self.pooling_layer == -1
         if not (self.is_separate and is_plain) or self.has_windows:
             return None
-        pooling: Any = self.pooling
         return MinBertEmbedding(
-            pooling=pooling, normalize=self.normalizes_vectors, max_length=self.max_length
+            pooling=self.pooling, normalize=self.normalizes_vectors, max_length=self.max_length
         )
 
     def encoding(self, max_length: int) -> Encoding:
@@ -401,7 +401,7 @@ class ClassificationTask(WeightedTask, CalibratedTask, PooledTask):
     See also `WeightedTask`, `CalibratedTask` and `PooledTask`.
     """
 
-    problem_type: Literal["classification"] = field(default="classification", metadata=DATA)
+    problem_type: Literal["classification"] = field(default="classification", metadata=MEANING)
     target: ClassVar[Target] = "class"
     has_classes: ClassVar[bool] = True
     hub_type: ClassVar[HubType] = "single_label_classification"
@@ -427,8 +427,8 @@ class RegressionTask(PooledTask):
         std: Standard deviation of each target over the training rows; 1 by default.
     """
 
-    problem_type: Literal["regression"] = field(default="regression", metadata=DATA)
-    targets: list[str] | None = field(default=None, metadata=DATA)
+    problem_type: Literal["regression"] = field(default="regression", metadata=MEANING)
+    targets: list[str] | None = field(default=None, metadata=MEANING)
     mean: list[float | int] | None = field(default=None, metadata=DATA)
     std: list[float | int] | None = field(default=None, metadata=DATA)
     target: ClassVar[Target] = "number"

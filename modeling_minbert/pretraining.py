@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.activations import ACT2FN
 
 from .cpu import is_followed, run_other_code
-from .heads import DATA, MinBertTask, TaskBatch, Types, check_token_labels
+from .heads import MEANING, MinBertTask, TaskBatch, Types, check_token_labels
 from .packing import MinBertForPreTrainingOutput, Options, Read, any_at_padding
 
 
@@ -230,7 +230,7 @@ class TextTask(MinBertTask):
 class MaskedLMTask(TextTask):
     """Which tokens are masked."""
 
-    problem_type: Literal["masked_lm"] = field(default="masked_lm", metadata=DATA)
+    problem_type: Literal["masked_lm"] = field(default="masked_lm", metadata=MEANING)
     predicts_masked_tokens: ClassVar[bool] = True
     auto_class: ClassVar[str] = "AutoModelForMaskedLM"
 
@@ -240,7 +240,7 @@ class MaskedLMTask(TextTask):
 class NextSentenceTask(TextTask):
     """Whether a segment follows another."""
 
-    problem_type: Literal["next_sentence"] = field(default="next_sentence", metadata=DATA)
+    problem_type: Literal["next_sentence"] = field(default="next_sentence", metadata=MEANING)
     predicts_next_sentence: ClassVar[bool] = True
     auto_class: ClassVar[str] = "AutoModelForNextSentencePrediction"
 
@@ -250,7 +250,7 @@ class NextSentenceTask(TextTask):
 class PreTrainingTask(TextTask):
     """Both in one pass of the encoder."""
 
-    problem_type: Literal["pretraining"] = field(default="pretraining", metadata=DATA)
+    problem_type: Literal["pretraining"] = field(default="pretraining", metadata=MEANING)
     predicts_masked_tokens: ClassVar[bool] = True
     predicts_next_sentence: ClassVar[bool] = True
     extra_targets: ClassVar[tuple[str, ...]] = ("next_sentence_label",)

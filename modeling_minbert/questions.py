@@ -14,7 +14,17 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from .cpu import is_followed
-from .heads import DATA, RECIPE, HeadTask, Outputs, TaskBatch, TokenHead, Types
+from .heads import (
+    DECISION,
+    MEANING,
+    READING,
+    RECIPE,
+    HeadTask,
+    Outputs,
+    TaskBatch,
+    TokenHead,
+    Types,
+)
 from .inference import Batch, Predictor, put_in_order
 from .packing import Options, Read
 from .rows import check_count
@@ -44,12 +54,14 @@ class QuestionAnsweringTask(HeadTask):
     Source of the defaults: `run_squad.py` of google-research/bert.
     """
 
-    problem_type: Literal["question_answering"] = field(default="question_answering", metadata=DATA)
+    problem_type: Literal["question_answering"] = field(
+        default="question_answering", metadata=MEANING
+    )
     dropout: float | int = field(default=0.0, metadata=RECIPE)
-    max_question_length: int | None = field(default=None, metadata=RECIPE)
-    doc_stride: int | None = field(default=None, metadata=RECIPE)
-    max_answer_length: int = field(default=30, metadata=RECIPE)
-    null_score_diff_threshold: float | int | None = field(default=None, metadata=RECIPE)
+    max_question_length: int | None = field(default=None, metadata=READING)
+    doc_stride: int | None = field(default=None, metadata=READING)
+    max_answer_length: int = field(default=30, metadata=DECISION)
+    null_score_diff_threshold: float | int | None = field(default=None, metadata=DECISION)
     is_token_level: ClassVar[bool] = True
     num_texts: ClassVar[int] = 2
     num_logits: ClassVar[int] = 2

@@ -12,6 +12,9 @@ from torch.nn import functional as F
 
 from .heads import (
     DATA,
+    DECISION,
+    LOSS,
+    MEANING,
     RECIPE,
     TRAINING,
     HubType,
@@ -53,7 +56,7 @@ class CosineTask(PooledTask):
             for none.
     """
 
-    cosine_scale: float | int | None = field(default=None, metadata=RECIPE)
+    cosine_scale: float | int | None = field(default=None, metadata=LOSS)
     projection: Literal["training"] | None = field(default=None, metadata=RECIPE)
 
     def __post_init__(self) -> None:
@@ -86,9 +89,9 @@ class SimilarityTask(CosineTask):
         threshold: Cosine, in [-1, 1], that `bce` scores at the middle of the range; 0.5.
     """
 
-    problem_type: Literal["similarity"] = field(default="similarity", metadata=DATA)
-    score_range: list[float | int] | None = field(default=None, metadata=DATA)
-    threshold: float | int = field(default=0.5, metadata=RECIPE)
+    problem_type: Literal["similarity"] = field(default="similarity", metadata=MEANING)
+    score_range: list[float | int] | None = field(default=None, metadata=MEANING)
+    threshold: float | int = field(default=0.5, metadata=DECISION)
     target: ClassVar[Target] = "score"
     hub_type: ClassVar[HubType] = "regression"
 
@@ -150,7 +153,7 @@ class ContrastiveTask(CosineTask):
             first.
     """
 
-    problem_type: Literal["contrastive"] = field(default="contrastive", metadata=DATA)
+    problem_type: Literal["contrastive"] = field(default="contrastive", metadata=MEANING)
     num_sentences: int = field(default=2, metadata=DATA)
     is_unlabelled: ClassVar[bool] = True
     target: ClassVar[Target] = "unlabelled"
@@ -216,7 +219,7 @@ class ThresholdTask(CalibratedTask):
             optimistic from then on: measure on a test set.
     """
 
-    threshold_for: dict[str, float | int] | None = field(default=None, metadata=RECIPE)
+    threshold_for: dict[str, float | int] | None = field(default=None, metadata=DECISION)
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
 
     def validate_threshold_for(self) -> None:
@@ -288,7 +291,7 @@ class MultiLabelClassificationTask(LabelledTask, ThresholdTask, PooledTask):
     """
 
     problem_type: Literal["multi_label_classification"] = field(
-        default="multi_label_classification", metadata=DATA
+        default="multi_label_classification", metadata=MEANING
     )
     pos_weight: list[float | int] | None = field(default=None, metadata=RECIPE)
     target: ClassVar[Target] = "binary"
@@ -339,9 +342,9 @@ class ParaphraseTask(WeightedTask, ThresholdTask, CosineTask):
             it.
     """
 
-    problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=DATA)
-    margin: float | int = field(default=0.0, metadata=RECIPE)
-    threshold: float | int | None = field(default=None, metadata=RECIPE)
+    problem_type: Literal["paraphrase"] = field(default="paraphrase", metadata=MEANING)
+    margin: float | int = field(default=0.0, metadata=LOSS)
+    threshold: float | int | None = field(default=None, metadata=DECISION)
     threshold_fitted: bool = field(default=False, metadata=TRAINING)
     target: ClassVar[Target] = "binary"
     has_classes: ClassVar[bool] = True

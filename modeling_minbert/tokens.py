@@ -16,7 +16,16 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from .heads import DATA, RECIPE, Outputs, TaskBatch, TokenHead, Types, check_token_labels
+from .heads import (
+    MEANING,
+    READING,
+    RECIPE,
+    Outputs,
+    TaskBatch,
+    TokenHead,
+    Types,
+    check_token_labels,
+)
 from .inference import Batch, Predictor
 from .losses import CalibratedHead, CalibratedTask, WeightedTask, add_weights, sum_class_losses
 from .packing import Read, any_at_padding
@@ -68,10 +77,10 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     """
 
     problem_type: Literal["token_classification"] = field(
-        default="token_classification", metadata=DATA
+        default="token_classification", metadata=MEANING
     )
     dropout: float | int = field(default=0.1, metadata=RECIPE)
-    words: WordRule = field(default="pattern", metadata=RECIPE)
+    words: WordRule = field(default="pattern", metadata=READING)
     is_token_level: ClassVar[bool] = True
     is_likelihood: ClassVar[bool] = True
 
