@@ -94,6 +94,7 @@ def test_a_folder_in_the_layout_of_the_hub(tmp_path):
         load_task(data)
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # datasets 4 leaves the files open
 @pytest.mark.parametrize("labels", [["1.1", "1.10"], ["None", "some"], ["02139", "2139"]])
 def test_csv_of_the_hub_is_read_as_it_is_written(tmp_path, labels):
     lines = ["id,text,label", *(f"0{n},{n},{labels[n % 2]}" for n in range(8))]
