@@ -108,7 +108,7 @@ def test_a_pre_training_from_python(tmp_path, capsys):
 
 RANDOM_STATES = """
 import random, sys
-import numpy, torch, transformers  # which draws numbers itself before 5.23
+import numpy, torch, transformers  # 5.19 draws numbers itself
 
 random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
 before = random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist()
