@@ -46,12 +46,9 @@ class ModuleTree:
     def __init__(self, root: nn.Module) -> None:
         self.modules = list(walk(root))
         self.states = [vars(module) for module in self.modules]
-        # those of TorchScript are no dictionaries
-        self.is_plain = all(isinstance(module._parameters, dict) for module in self.modules)
-        found = self.modules if self.is_plain else ()
-        self._places = [place for x in found for place in (x._parameters, x._modules)]
+        self._places = [place for x in self.modules for place in (x._parameters, x._modules)]
         self.parts = self.list_parts()
-        self.names = {name for module in found for name in module._parameters}
+        self.names = {name for module in self.modules for name in module._parameters}
 
     def list_parts(self) -> list[object]:
         """List the submodules and parameters that the modules have now."""
@@ -59,7 +56,7 @@ class ModuleTree:
 
     def is_of(self, root: nn.Module) -> bool:
         """Return whether this is the list of a module, which has the parts that it had."""
-        if root is not self.modules[0] or not self.is_plain:
+        if root is not self.modules[0]:
             return False
         parts = self.list_parts()
         return len(parts) == len(self.parts) and all(map(is_, parts, self.parts))

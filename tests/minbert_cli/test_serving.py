@@ -685,7 +685,7 @@ def test_a_worker_that_dies_is_replaced(folder):
 def test_an_error_of_a_worker_ends_all(tmp_path):
     program = """
 import os, sys, time
-from minbert_cli.serve import run_workers
+from minbert_cli import serve
 
 def run():
     try:
@@ -694,7 +694,7 @@ def run():
         time.sleep(60)
     assert False
 
-run_workers(run, 2)
+serve.run_workers(run, 2)
 """
     options = {"env": os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}, "timeout": 30}
     ended = subprocess.run(

@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.testing import assert_close
 
 from modeling_minbert import MinBertConfig, MinBertModel
 from tests.small_run import vary_weights
@@ -255,14 +254,3 @@ def test_a_model_that_has_computed_is_freed(model, tie):
     gc.collect()
 
     assert layer() is None
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-def test_a_module_of_torchscript_is_computed(model):
-    expected = model.encode(TEXTS)
-    model.encoder.layer[0].intermediate.dense = torch.jit.script(
-        model.encoder.layer[0].intermediate.dense
-    )
-
-    assert_close(model.encode(TEXTS), expected)
-    assert_close(model.encode(TEXTS, precision="int8"), expected)

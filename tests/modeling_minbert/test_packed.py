@@ -508,41 +508,6 @@ def test_a_mask_of_another_shape_is_refused(build_pair, tiny_batch):
         ours(tiny_batch["input_ids"], attention_mask=tiny_batch["attention_mask"][:, :6])
 
 
-def test_tied_maxima_share_the_gradient(build_multitask):
-    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    task = {"problem_type": "paraphrase", "pooling": "max", "dropout": 0}
-    models = [
-        build_multitask({"t": task}, **settings, attn_implementation=how).double()
-        for how in ("sdpa", "eager")
-    ]
-    for model in models:
-        same = {"position_ids": torch.zeros(1, 5, dtype=torch.long), "labels": torch.ones(1)}
-        model(torch.full((1, 5), 3), **same).loss.backward()
-    assert_equal_gradients(*models, atol=1e-7, rtol=1e-6)
-
-
-def test_a_compiled_packed_step_equals_an_eager_one_and_compiles_once(build_pair, tiny_batch):
-    ours, _ = build_pair("MinBertForMaskedLM")
-    ours = ours.float().train()
-    _, labels = make_labels("MinBertForMaskedLM", tiny_batch["attention_mask"])
-    batch = pack(tiny_batch) | labels
-    batch["label_positions"] = (labels["labels"][0] != -100).nonzero().squeeze(1)
-    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=False)
-    torch._dynamo.utils.counters.clear()
-
-    for step in range(3):
-        other = batch | {"input_ids": (batch["input_ids"] + step) % 30 + 1}
-        gradients = []
-        for model in (ours, compiled):
-            ours.zero_grad()
-            loss = model(**other).loss
-            loss.backward()
-            gradients.append([loss.detach(), *(w.grad.clone() for w in ours.parameters())])
-        assert_close(*gradients, atol=1e-5, rtol=1e-4)
-
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", ["left", "right", "anywhere"])
 def test_states_of_paddings_are_zero(tiny_sizes, implementation, kind):
