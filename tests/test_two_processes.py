@@ -36,7 +36,7 @@ RUNS = {
         "gradient_accumulation_steps": 2,
         "steps_per_epoch": 5,
     },
-    "drawn": {"task_sampling": "annealed", "steps_per_epoch": "longest"},
+    "drawn": {"task_sampling": "proportional", "steps_per_epoch": "longest"},
     "roberta": {},
     "modernbert": {},
     "by length": {"train_sampling_strategy": "group_by_length", "steps_per_epoch": "longest"},

@@ -127,7 +127,7 @@ RESUMABLE = {
         ),
         (
             {
-                "own": {"sampling": TaskSampling("annealed"), "steps_per_epoch": 5},
+                "own": {"sampling": TaskSampling("proportional"), "steps_per_epoch": 5},
                 "gradient_accumulation_steps": 2,
                 "max_steps": 9,
             },

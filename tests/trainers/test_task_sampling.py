@@ -18,20 +18,15 @@ WEIGHTS = {"a": 1, "b": 5, "c": 2}
 STRATEGIES = {
     "round_robin": {},
     "proportional": {},
-    "uniform": {},
-    "square_root": {},
-    "temperature": {"sampling_temperature": 3.0, "sampling_cap": 150},
-    "annealed": {},
+    "temperature": {"sampling_temperature": 2.0},
     "weighted": {"sampling_weights": WEIGHTS},
     "mixed": {},
 }
 
 
-def make(strategy, sizes=SIZES, batches=BATCHES, *, epochs=4, **options):
+def make(strategy, sizes=SIZES, batches=BATCHES, **options):
     sampling = TaskSampling(strategy, **STRATEGIES[strategy])
-    sampler = TaskBatchSampler(sizes, batches, sampling=sampling, **options)
-    sampler.epochs = epochs
-    return sampler
+    return TaskBatchSampler(sizes, batches, sampling=sampling, **options)
 
 
 def task_of(row):
@@ -56,12 +51,9 @@ def count_tasks(sampler, epoch):
 # By hand: p of each task, with 100, 25 and 6.25 batches in a pass.
 PROBABILITIES = {
     "proportional": [400 / 525, 100 / 525, 25 / 525],
-    "uniform": [1 / 3, 1 / 3, 1 / 3],
-    "square_root": [20 / 35, 10 / 35, 5 / 35],
-    "temperature": [size ** (1 / 3) / (150 ** (1 / 3) + 100 ** (1 / 3) + 25 ** (1 / 3))
-                    for size in (150, 100, 25)],
+    "temperature": [20 / 35, 10 / 35, 5 / 35],
     "weighted": [1 / 8, 5 / 8, 2 / 8],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("strategy", PROBABILITIES)
@@ -71,17 +63,8 @@ def test_tasks_are_drawn_with_their_probabilities(strategy):
 
     counts = np.bincount(sampler.choose_tasks(0).ravel())
 
-    assert sampler.probabilities(0) == pytest.approx(expected)
+    assert sampler.probabilities == pytest.approx(expected)
     assert chisquare(counts, 20_000 * expected).pvalue > 0.01
-
-
-def test_annealed_draws_follow_the_epoch():
-    sampler = make("annealed", epochs=5, steps_per_epoch=20_000)
-
-    for epoch, alpha in enumerate([1.0, 0.8, 0.6, 0.4, 0.2, 0.2]):
-        powers = np.asarray([400.0, 100.0, 25.0]) ** alpha
-        counts = np.bincount(sampler.choose_tasks(epoch).ravel())
-        assert chisquare(counts, 20_000 * powers / powers.sum()).pvalue > 0.01
 
 
 def test_the_round_robin_is_the_one_it_has_always_been():
@@ -112,10 +95,8 @@ def test_a_mixed_step_equals_a_round_of_round_robin():
     [
         ("round_robin", 3 * 6, 3 * 100),
         ("mixed", 6, 100),
-        ("uniform", 18, 300),  # 3 * 6.25, 3 * 100
         ("proportional", 131, 132),  # 525 rows in batches of four
-        ("annealed", 131, 132),
-        ("square_root", 43, 175),  # 6.25 / (5 / 35), 100 / (20 / 35)
+        ("temperature", 43, 175),  # 6.25 / (5 / 35), 100 / (20 / 35)
         ("weighted", 25, 800),  # 6.25 / (2 / 8), 100 / (1 / 8)
     ],
 )
@@ -152,14 +133,14 @@ def test_rows_go_on_over_epochs_and_restarts(strategy, options):
     }[options]
     rows = {task: [] for task in SIZES}
     total = sum(SIZES.values())
-    sampler = make(strategy, epochs=30, steps_per_epoch=29, **more)
+    sampler = make(strategy, steps_per_epoch=29, **more)
 
     for epoch in range(30):
         for batch in read(sampler, epoch):
             for row in batch:
                 rows[task_of(row % total)].append(row)
     # a fresh sampler, as in a resumed run, needs no earlier epoch
-    again = make(strategy, epochs=30, steps_per_epoch=29, **more)
+    again = make(strategy, steps_per_epoch=29, **more)
     again.set_epoch(17)
     assert list(SkipBatchSampler(again, 11)) == read(sampler, 17)[11:]
 
@@ -185,35 +166,16 @@ def test_shares_equal_the_epoch_and_the_run(strategy):
 
 
 def test_the_table_names_the_drawn_epoch():
-    sampler = make("annealed", epochs=5, steps_per_epoch=1000)
+    sampler = make("weighted", steps_per_epoch=1000)
+    sampler.set_epoch(4)
 
     first, header, *lines = sampler.describe({}).splitlines()
 
-    # 400, 100 and 25 to the power of 0.2
-    last = "the last one draws 42.9%, 32.5%, 24.6%"
-    assert first == f"annealed sampling, epoch 1 of 5; {last}"
+    assert first == "weighted sampling, epoch 5"
     assert header.split()[0] == "task"
     assert [int(line.split()[6].replace(",", "")) for line in lines] == [
         share.steps for share in sampler.shares().values()
     ]
-    sampler.set_epoch(4)
-    assert sampler.describe({}).splitlines()[0] == "annealed sampling, epoch 5 of 5"
-    assert make("weighted").describe({}).startswith("weighted sampling, epoch 1 of 4\ntask ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "epochs"),
-    [
-        ({"num_train_epochs": 1.5}, 2),
-        ({"num_train_epochs": 0.5}, 1),
-        ({"max_steps": 20}, 2),  # the epoch has ten optimizer steps
-        ({"max_steps": 21}, 3),
-    ],
-)
-def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
-    trainer = make_trainer(own={"steps_per_epoch": 28}, gradient_accumulation_steps=3, **arguments)
-
-    assert trainer.train_sampler.epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -228,7 +190,6 @@ def test_epochs_of_a_run_are_counted(make_trainer, arguments, epochs):
             "sampling_weights: b=0; expected a number > 0",
         ),
         ({"task_sampling": "propotional"}, "'propotional'; did you mean 'proportional'"),
-        ({"task_sampling": "temperature", "sampling_cap": "9"}, "sampling_cap='9'; expected a"),
     ],
 )
 def test_bad_settings_are_refused(arguments, message):
@@ -240,7 +201,7 @@ def test_bad_settings_are_refused(arguments, message):
 @pytest.mark.parametrize("steps", ["often", 0, True])
 def test_lengths_of_epochs_are_checked(steps):
     with pytest.raises(ValueError, match=f"steps_per_epoch={steps!r}; expected 'shortest'"):
-        make("uniform", steps_per_epoch=steps)
+        make("mixed", steps_per_epoch=steps)
 
 
 class Recorder(TaskBatchSampler):

@@ -1,4 +1,4 @@
-"""Which task and which rows every step takes: a function of (seed, epoch, epochs of the run)."""
+"""Which task and which rows every step takes: a function of (seed, epoch)."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
-# Powers of the sizes of tasks; those of the other strategies are computed.
-POWERS = {"proportional": 1.0, "weighted": 1.0, "square_root": 0.5, "uniform": 0.0}
-# Decrease of the power between the first and the last epoch (Stickland and Murray 2019).
-ANNEALED_BY = 0.8
 
 StepsPerEpoch = Literal["shortest", "longest"] | int
 
@@ -32,10 +28,9 @@ class TaskSampling:
 
     - ``round_robin``: one task after the other.
     - ``mixed``: a batch of every task at every step; their weighted losses are summed.
-    - All others draw the task of every step with p ~ N^a, where a pass over the task has N batches:
-      ``proportional`` with a = 1, ``square_root`` 1/2, ``uniform`` 0; ``temperature`` p ~ min(N,
-      cap)^(1/T); ``annealed`` with an a that falls linearly from 1 in the first epoch to 0.2 in the
-      last (Stickland and Murray 2019); ``weighted`` with given weights in place of N.
+    - All others draw the task of every step with a probability p. A pass over the task has N
+      batches: ``proportional`` with p ~ N; ``temperature`` with p ~ N^(1/T), from ``proportional``
+      for T = 1 to equal shares for a large T; ``weighted`` with given weights.
 
     With gradient accumulation every micro-batch has its own task, so an optimizer step has several;
     with ``mixed`` every micro-batch has all of them.
@@ -44,20 +39,10 @@ class TaskSampling:
         ValueError: If a key is missing, out of range, or belongs to another strategy.
     """
 
-    task_sampling: Literal[
-        "round_robin",
-        "proportional",
-        "uniform",
-        "square_root",
-        "temperature",
-        "annealed",
-        "weighted",
-        "mixed",
-    ] = option("round_robin", "How the task of a step is chosen.")
-    sampling_temperature: float | None = option(
-        None, "T of temperature sampling, p ~ min(N, cap)^(1/T)."
+    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted", "mixed"] = (
+        option("round_robin", "How the task of a step is chosen.")
     )
-    sampling_cap: int | None = option(None, "Cap of temperature sampling, in rows.")
+    sampling_temperature: float | None = option(None, "T of temperature sampling, p ~ N^(1/T).")
     sampling_weights: dict[str, Any] | None = option(
         None, "Weight of each task, for weighted sampling."
     )
@@ -67,7 +52,6 @@ class TaskSampling:
             check_value("", key, getattr(self, key), kind)
         for key, strategy in (
             ("sampling_temperature", "temperature"),
-            ("sampling_cap", "temperature"),
             ("sampling_weights", "weighted"),
         ):
             value = getattr(self, key)
@@ -80,10 +64,8 @@ class TaskSampling:
         if self.task_sampling == "temperature" and not (is_number(temperature) and temperature > 0):
             raise ValueError(
                 f"sampling_temperature={temperature!r}; task_sampling: temperature needs a "
-                "number > 0, such as 2 (1 is proportional, large values are close to uniform)"
+                "number > 0, such as 2 (1 is proportional, large values give nearly equal shares)"
             )
-        if self.sampling_cap is not None and self.sampling_cap < 1:
-            raise ValueError(f"sampling_cap={self.sampling_cap}; expected a number of rows >= 1")
         if self.task_sampling == "weighted" and not self.sampling_weights:
             raise ValueError(
                 "task_sampling: weighted needs sampling_weights, such as {sst: 1, quora: 3}"
@@ -104,15 +86,6 @@ class TaskSampling:
     def is_drawn(self) -> bool:
         """Whether tasks are drawn, so that shares differ between epochs."""
         return self.task_sampling not in ("round_robin", "mixed")
-
-    def power(self, epoch: int, epochs: int) -> float:
-        """Return the power of the sizes of tasks in an epoch."""
-        if self.sampling_temperature is not None:
-            return 1 / self.sampling_temperature
-        if self.task_sampling == "annealed":
-            last = epochs - 1
-            return 1 - ANNEALED_BY * min(epoch, last) / max(1, last)
-        return POWERS[self.task_sampling]
 
 
 class TaskShare(NamedTuple):
@@ -150,7 +123,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
             some task; ``"longest"``: when every task has seen all its data (smaller ones are
             reshuffled and start over); or a number of micro-steps per rank. For drawn tasks these
-            are expectations of the first epoch, whose length all have.
+            are expectations.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
         token_budgets: Tokens per rank and step of the tasks that have a budget.
@@ -159,7 +132,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             `TaskDataset` expects.
 
     Attributes:
-        epochs: Epochs of the run, for ``annealed`` sampling.
+        probabilities: That of each task at a step, if they are drawn, (T,).
         steps: Steps of an epoch, per rank.
 
     Raises:
@@ -188,7 +161,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         self.sizes, self.token_budgets = dict(sizes), dict(token_budgets or {})
         self.num_replicas = num_replicas
         self.changing = frozenset(changing)
-        self.epoch, self.epochs = 0, 1
+        self.epoch = 0
         self._streams: list[RowStream | TokenStream] = []
         tokens = tokens or {}
         for position, (task, size) in enumerate(sizes.items()):
@@ -203,8 +176,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             self._streams.append(token_streams.TokenStream(task, tokens[task], budget, *shared))
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         self.sampling, self._seed = sampling or TaskSampling(), seed
-        weights, cap = self.sampling.sampling_weights, self.sampling.sampling_cap
-        batches = passes
+        weights, batches = self.sampling.sampling_weights, passes
         if weights is not None:
             if set(weights) != set(sizes):
                 raise ValueError(
@@ -212,9 +184,9 @@ class TaskBatchSampler(Sampler[list[int]]):
                     f"for each of {', '.join(sizes)}"
                 )
             batches = np.asarray([weights[name] for name in sizes], dtype=np.float64)
-        elif cap is not None:
-            batches = passes * np.minimum(1, cap / np.asarray([*sizes.values()]))
-        self._logarithms = np.log(batches)
+        logits = np.log(batches) / (self.sampling.sampling_temperature or 1)
+        powers = np.exp(logits - logits.max())
+        self.probabilities: NDArray[np.float64] = powers / powers.sum()
         self.steps = self._count_steps(steps_per_epoch, passes)
 
     def _count_steps(self, length: StepsPerEpoch, passes: NDArray[np.float64]) -> int:
@@ -222,7 +194,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         unit = len(passes) if self.sampling.task_sampling == "round_robin" else 1
         if self.sampling.is_drawn:
             # rounded: the sum of all passes can be slightly above a whole number
-            passes = np.round(passes / self.probabilities(0), 6)
+            passes = np.round(passes / self.probabilities, 6)
         if type(length) is int and 1 <= length <= MAX_STEPS:
             return length
         if length == "shortest":
@@ -233,12 +205,6 @@ class TaskBatchSampler(Sampler[list[int]]):
             f"steps_per_epoch={length!r}; expected 'shortest', 'longest' or a number from 1 to "
             f"{MAX_STEPS:,}"
         )
-
-    def probabilities(self, epoch: int) -> NDArray[np.float64]:
-        """Compute the probability of each drawn task at a step of an epoch, (T,)."""
-        logits = self.sampling.power(epoch, self.epochs) * self._logarithms
-        powers = np.exp(logits - logits.max())
-        return powers / powers.sum()
 
     def choose_tasks(self, epoch: int) -> NDArray[np.int64]:
         """List the tasks of each step of an epoch, (steps, tasks of a step)."""
@@ -263,7 +229,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         # the spawn key separates it from the orders of rows, which use the same seed
         seed = np.random.SeedSequence((self._seed, epoch), spawn_key=(1,))
         generator = np.random.default_rng(seed)
-        return generator.multinomial(self.steps, self.probabilities(epoch)), generator
+        return generator.multinomial(self.steps, self.probabilities), generator
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
@@ -338,11 +304,6 @@ class TaskBatchSampler(Sampler[list[int]]):
         for name, *cells in lines:
             right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
             table.append("  ".join([name.ljust(widths[0]), *right]))
-        sampling, last = self.sampling, self.epochs - 1
-        if sampling.is_drawn:
-            drawn = f"{sampling.task_sampling} sampling, epoch {self.epoch + 1} of {self.epochs}"
-            if sampling.task_sampling == "annealed" and self.epoch < last:
-                shares = ", ".join(f"{share:.1%}" for share in self.probabilities(last))
-                drawn += f"; the last one draws {shares}"
-            table.insert(0, drawn)
+        if self.sampling.is_drawn:
+            table.insert(0, f"{self.sampling.task_sampling} sampling, epoch {self.epoch + 1}")
         return "\n".join(table)

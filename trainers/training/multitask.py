@@ -1,6 +1,5 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -692,7 +691,7 @@ def make_sampler(
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
-    sampler = TaskBatchSampler(
+    return TaskBatchSampler(
         {name: len(rows[name]) for name in tasks},
         batch_sizes,
         num_replicas=args.world_size,
@@ -704,12 +703,6 @@ def make_sampler(
         tokens={name: count_tokens(rows[name]) for name in budgets},
         changing=find_texts(tasks),
     )
-    # including a partial last one
-    sampler.epochs = math.ceil(args.num_train_epochs)
-    if args.max_steps > 0:
-        steps = math.ceil(sampler.steps / args.gradient_accumulation_steps)
-        sampler.epochs = math.ceil(args.max_steps / steps)
-    return sampler
 
 
 def make_collator(
