@@ -1,6 +1,5 @@
 """``minbert experiments compare``: two runs by a paired bootstrap over the rows of both."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,6 @@ from trainers.problems.metrics import aggregates
 from trainers.problems.text import Contrastive
 from trainers.reports.results import read_metrics
 from trainers.reports.texts import markdown_table
-
-logger = logging.getLogger(__name__)
 
 ALL = "all tasks"
 LEVEL = 0.95
@@ -54,7 +51,7 @@ class ScoredRows:
     ids: list[str]  # (N,)
     values: NDArray[Any]  # the values to resample, (N, ...); see ``Problem.sample``
     labels: NDArray[Any]  # (N, ...)
-    texts: str | None = None  # hash of the texts; None if the run is of an earlier version
+    texts: str = ""  # hash of the texts
 
     def score(self, rows: Any = slice(None)) -> float:
         """Compute the headline metric of some of the rows, or of all."""
@@ -102,7 +99,7 @@ def read_scored_rows(folder: Path) -> dict[str, ScoredRows]:
         if path.is_file():
             with np.load(path) as content:
                 ids, values, labels = (content[name] for name in ("ids", "values", "labels"))
-                texts = str(content["texts"]) if "texts" in content else None
+                texts = str(content["texts"])
             scored[task] = ScoredRows(problem, ids.tolist(), values, labels, texts)
     if not scored:
         raise ValueError(
@@ -182,18 +179,12 @@ def _check_same_rows(task: str, left: ScoredRows, right: ScoredRows) -> None:
         )
     elif not np.array_equal(left.labels, right.labels):
         problem = "the labels of the runs differ; compare runs with the same labels"
-    elif left.texts != right.texts and None not in (left.texts, right.texts):
+    elif left.texts != right.texts:
         problem = "the texts of the runs differ; compare runs with the same validation rows"
     elif len(left.ids) < 2:
         problem = "a bootstrap needs at least two rows"
     if problem:
         raise ValueError(f"task {task!r}: {problem}")
-    if None in (left.texts, right.texts):
-        logger.warning(
-            "task %r: a run of an earlier version does not say which texts it was evaluated on, "
-            "so that only ids and labels of the rows are known to be the same",
-            task,
-        )
 
 
 def _judge(
