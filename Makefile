@@ -33,7 +33,7 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml constraints.txt
 install: $(INSTALLED)  ## create .venv and install the project with the tested versions
 
 quickstart: $(INSTALLED)  ## train on the built-in sample, about a minute on two cores; writes ./minbert
-	$(BIN)/minbert finetune
+	$(BIN)/minbert finetune --resume_from_checkpoint true
 	$(BIN)/minbert predict minbert --task sst "The acting is brilliant and the ending is superb."
 
 test: $(INSTALLED)  ## run the tests, one process per core; no network after the installation

@@ -277,10 +277,10 @@ def read_text(path: str, documents: str) -> Iterator[Document]:
     with open_bytes(path) as file:
         for number, raw in read_lines(file, path, LARGEST_DOCUMENT):
             line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-            if number == 1 and b"\r" in line.rstrip(b"\r\n"):
+            if number == 1 and b"\r" in line.rstrip(b"\r") and not line.endswith(b"\n"):
                 raise ValueError(
-                    f"{path}:1: carriage returns end lines here, as on old Macs, so all of them "
-                    "would be one; replace each by a newline"
+                    f"{path}: the file has carriage returns, as on old Macs, and no newline, so "
+                    "all lines would be one; replace each by a newline"
                 )
             is_blank = not line.decode("utf-8", "replace").strip()
             if documents == "file" or not is_blank:

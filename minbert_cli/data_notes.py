@@ -95,16 +95,24 @@ def describe_data(
 
 
 def describe_prompts(rows: TaskRows, prompts: Mapping[str, str] | None) -> list[str]:
-    """Warn of the prompts of a checkpoint that the training rows of its vectors lack."""
-    known = {name: text for name, text in (prompts or {}).items() if text.strip()}
-    texts = list(rows.row_format.texts(rows.measured_rows))
-    written = sum(text.startswith(tuple(known.values())) for text in texts)
-    if not known or 2 * written > len(texts):
+    """Warn of the prompts of a checkpoint if no column of the training rows of its vectors has one.
+
+    Only of those that `encode_query` and `encode_document` write.
+    """
+    texts = {name: (prompts or {}).get(name, "") for name in ("query", "document")}
+    known = {name: text for name, text in texts.items() if text.strip()}
+    columns = rows.row_format.text_names
+    found = list(rows.row_format.texts(rows.measured_rows))
+    for place in range(len(columns)):
+        column = found[place :: len(columns)]
+        if 2 * sum(text.startswith(tuple(known.values())) for text in column) > len(column):
+            return []
+    if not known:
         return []
     names = ", ".join(f"{name}: {text!r}" for name, text in known.items())
     return [
         f"warning: the checkpoint has prompts ({names}), but training reads the rows as they are; "
-        "encode_query and encode_document of the trained model write them: begin the texts of the "
+        "encode_query and encode_document of the trained model write them: begin such texts of the "
         "rows with them, too, or call encode, which writes none"
     ]
 

@@ -154,7 +154,11 @@ def choose_heads(
             values = {key: made.value for key, made in suggested.items()}
             filled = replace(task, head={**values, **task.head})
             plain = filled.describe_head(loaded[name], choose_length(arguments, start))
-            suggested |= keep_reading(before, plain, task.head, arguments.max_length)
+            given = dict(task.head)
+            if arguments.max_length is not None:
+                given.setdefault("max_length", arguments.max_length)
+            reads = before.reading(start).max_length if hasattr(before, "reading") else 0
+            suggested |= keep_head(before, plain, given, reads)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
         complete[name] = chosen = replace(task, head={**task.head, **values})
@@ -166,34 +170,42 @@ def choose_heads(
     return complete, choices + calibrated
 
 
-def keep_reading(
-    before: MinBertTask, plain: dict[str, Any], given: dict[str, Any], max_length: int | None
+def keep_head(
+    before: MinBertTask, plain: dict[str, Any], given: dict[str, Any], max_length: int
 ) -> dict[str, Suggestion]:
-    """Suggest how a trained head reads texts and decides, where a recipe does not say it.
+    """Suggest what a trained head is, reads and decides, where a recipe does not say it.
 
     ``plain`` are the fields that the task would have otherwise, ``given`` those of the recipe, and
-    ``max_length`` is that of the run, if the recipe has one.
+    ``max_length`` is how much the trained model reads. Another head begins anew, but reads as much.
     """
     from modeling_minbert.families import keep  # a new model does not need this module
 
-    known, new = asdict(before), asdict(parse_task("task", plain))
+    known, task = asdict(before), parse_task("task", plain)
+    new = asdict(task)
+    if before.num_texts != task.num_texts:  # refused later, with the reason
+        return {}
     chosen = {key: given[key] for key in given if key in known}
-    if max_length is not None:
-        chosen.setdefault("max_length", max_length)
-    kept = dict(keep(known, {**chosen, "loss": new["loss"]} if "loss" in new else chosen))
+    layout = {*before.fields_of("meaning")} & {*before.fields_of("recipe")}
+    kept: dict[str, Any] = {"max_length": max_length} if "max_length" in known else {}
+    if all(chosen.get(key, known[key]) == known[key] for key in layout):
+        names = before.fields_of("reading", "decision", "loss")
+        loss = {"loss": new["loss"]} if "loss" in new else {}
+        complete = {**keep(known | kept, {**kept, **chosen, **loss})}
+        kept |= {key: complete[key] for key in names if key in complete}
+        kept |= {key: known[key] for key in layout}
     if known.get("threshold_fitted"):  # it is fitted again
         kept.pop("threshold", None)
-    values = {key: kept[key] for key in before.fields_of("reading", "decision") if key in kept}
-    encoding = known.get("pair_encoding")
-    if chosen.get("pair_encoding", encoding) == encoding:
-        values |= {key: known[key] for key in before.fields_of("meaning")}
     # words of tags are found by the rule that fits the new rows
     by_recipe = {*before.fields_of("recipe")} - {"words", *chosen}
-    return {
+    suggested = {
         key: Suggestion(value, "as the checkpoint's head of this task")
-        for key, value in values.items()
+        for key, value in kept.items()
         if key in by_recipe and value is not None and (key == "pooling" or value != new[key])
     }
+    for key, what in (("loss", "the default"), ("words", "fits the training rows")):
+        if key not in chosen and known.get(key) != new.get(key):
+            suggested[key] = Suggestion(new[key], f"{what}; the checkpoint had {known[key]}")
+    return suggested
 
 
 def parse_tasks(

@@ -171,7 +171,8 @@ class Run:
         elif continues and not self.is_dry and run_folder.is_finished(output_dir):
             message = (
                 f"output_dir={output_dir!r} has this run, finished, and no checkpoint to resume: "
-                "it is left as it is. Without --resume_from_checkpoint it is trained again"
+                "it is left as it is. To train it again, add --overwrite_output_dir in place of "
+                "--resume_from_checkpoint"
             )
             if not self.is_command:
                 raise ValueError(message)

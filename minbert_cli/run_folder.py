@@ -191,7 +191,7 @@ def list_inputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def check_same_run(
     output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool = True
 ) -> None:
-    """Check that a folder is free or has this run; one that is to ``resume`` may be unfinished."""
+    """Check that a folder is free, or has this run, which is to ``resume``."""
     _check_writable(output_dir)
     folder = Path(output_dir)
     if is_free(folder):
@@ -212,11 +212,11 @@ def check_same_run(
                 "begin again, add --overwrite_output_dir, which deletes it"
             )
         raise ValueError(f"{where} {verb} another {', '.join(changed)}: {deletes}")
-    if not run.finished and not resume:
-        raise ValueError(
-            f"{where} has this run, unfinished: add --resume_from_checkpoint true to continue, "
-            f"{deletes}"
-        )
+    if not resume:
+        state = "finished: it is left as it is. To train it again"
+        if not run.finished:
+            state = "unfinished: add --resume_from_checkpoint true to continue"
+        raise ValueError(f"{where} has this run, {state}, {deletes}")
 
 
 def find_changed(run: RunRecord | None, settings: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -130,7 +131,8 @@ def run_workers(run: Callable[[], None], count: int) -> None:
         nonlocal is_ending
         is_ending = True
         for process in running:
-            os.kill(process, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(process, number)
 
     handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     while running or not is_ending:
@@ -157,6 +159,7 @@ def run_workers(run: Callable[[], None], count: int) -> None:
         mark_process_dead(ended)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) and not is_ending:
             failed = True
+            print("minbert serve: a worker has failed, so all end", file=sys.stderr)
             end(signal.SIGTERM, None)
     if failed:
         raise SystemExit(1)

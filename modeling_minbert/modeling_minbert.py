@@ -355,8 +355,8 @@ def check_loaded(model: Any, info: Any, path: Any) -> None:
     if is_new and config.tasks and labels == list((config.id2label or {}).values()):
         raise ValueError(
             f"{str(path)!r} has heads of the tasks {', '.join(config.tasks)}, and none of a "
-            f"{type(model).__name__}: load it as MinBertForMultiTask, or pass tasks=None to train "
-            "a new head"
+            f"{type(model).__name__}: load it as MinBertForMultiTask, which is the model of "
+            "AutoModelForSequenceClassification, too, or pass tasks=None to train a new head"
         )
     model.new_parts = {name.removeprefix("bert.").split(".")[0] for name in missing}
     if not getattr(model, "uses_pooler", model.base_model is not model):
@@ -520,6 +520,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
+            **getattr(self, "other_auto_classes", {}),
         }
         # On resume the Trainer loads the file without renaming: it would miss norms with the names
         # of old checkpoints (gamma, beta).

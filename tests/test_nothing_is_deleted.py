@@ -101,6 +101,18 @@ def test_files_that_were_added_to_a_run_are_not_deleted_with_it(files, folder, c
     assert read(folder) == before
 
 
+def test_a_finished_run_is_not_repeated_in_its_folder(files, folder, capsys):
+    recipe = files / "recipe.yaml"
+    before = read(folder)
+
+    refused("finetune", recipe, "--output_dir", folder)
+
+    assert "has this run, finished: it is left as it is. To train it" in capsys.readouterr().err
+    assert read(folder) == before
+    small_run.train(recipe, "--output_dir", folder, OVERWRITE)
+    assert (folder / "model.safetensors").read_bytes() == before["model.safetensors"]
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_another_run_removes_the_files_of_the_last_one_only(files, folder, is_finished):
     write(folder, {"notes.txt": "mine"})

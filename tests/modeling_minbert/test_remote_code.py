@@ -48,6 +48,8 @@ masked = transformers.AutoModelForMaskedLM.from_pretrained(folder, trust_remote_
 with torch.no_grad():
     results["masked"] = [masked(ids).logits, model(ids, task="text").prediction_logits]
 results["prediction"] = model.predict("tone", ["the cat sat"])
+tags = transformers.pipeline("token-classification", f"{out}/tags", trust_remote_code=True)
+results["tags"] = [(token["entity"], token["score"].item()) for token in tags("the cat sat")]
 torch.save(results, f"{out}/results.pt")
 """
 
@@ -82,9 +84,14 @@ def run_without_this_project(script, *arguments, folder):
     run_python("-I", "-S", "-c", script, *arguments, folder=folder, environment=environment)
 
 
-def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenizer, tasks, tmp_path):
+def test_a_fresh_process_loads_every_class_without_the_package(
+    folders, tiny_sizes, tokenizer, tasks, tmp_path
+):
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    kind = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]}
+    tags = modeling_minbert.MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"tags": kind}))
+    tags.save_pretrained(elsewhere / "tags")
+    tokenizer.save_pretrained(elsewhere / "tags")
     ids = torch.tensor([[2, 8, 9, 10, 3], [2, 7, 6, 5, 3]])
     places = {name: (model._auto_class, str(path)) for name, (model, path) in folders.items()}
 
@@ -102,6 +109,11 @@ def test_a_fresh_process_loads_every_class_without_the_package(folders, tokenize
     assert results["tokenizer"] == ["BertTokenizer", dict(tokenizer("the cat", "a dog"))]
     assert results["prediction"][0]["label"] in tasks["tone"]["labels"]
     assert_close(*results["masked"])
+    scores, labels = tags(**tokenizer("the cat sat", return_tensors="pt"))[0].softmax(-1).max(-1)
+    shown = zip(labels[0, 1:-1].tolist(), scores[0, 1:-1].tolist(), strict=True)
+    shown = [(kind["labels"][label], score) for label, score in shown if label]
+    assert results["tags"] == [(name, pytest.approx(score)) for name, score in shown]
+    assert shown
     written_again = {path.name for path in (elsewhere / "MinBertForMultiTask").glob("*.py")}
     assert written_again == {path.name for path in folders["MinBertForMultiTask"][1].glob("*.py")}
 

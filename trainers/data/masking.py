@@ -44,7 +44,8 @@ class Masking:
         random_replace_prob: Share of them replaced by a random token; the others are kept.
         whole_word_mask: Whether all pieces of a word are chosen together; their replacements are
             drawn independently.
-        longest_word: Most pieces of a word; a longer one is read as several words.
+        longest_word: A word with more pieces than this, and than are chosen from its row, is read
+            as several words of so many; None for words of any length.
         seed: Seed of the run, >= 0.
 
     Raises:
@@ -154,15 +155,18 @@ class Masking:
         joins = self._continues[known] & ~special
         joins[1:] &= ~special[:-1]
         joins[np.cumsum(lengths) - lengths] = False
-        if self.longest_word is not None:
+        budgets = np.maximum(1, np.rint(self.mlm_probability * lengths)).astype(np.int64)
+        row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+        if self.longest_word is not None:  # cut what is longer, and than what may be chosen
             places = np.arange(len(joins))
             starts = np.maximum.accumulate(np.where(joins, 0, places))
-            joins &= (places - starts) % self.longest_word != 0
+            sizes = np.bincount(starts, minlength=len(joins))[starts]
+            is_long = sizes > np.maximum(self.longest_word, budgets[row_of_token])
+            joins &= ~is_long | ((places - starts) % self.longest_word != 0)
         first = np.flatnonzero(~special & ~joins)
         word = np.cumsum(~special & ~joins) - 1  # word of each token that is not special
         sizes = np.bincount(word[~special], minlength=len(first))
-        rows = np.repeat(np.arange(len(lengths)), lengths)[first]
-        budgets = np.maximum(1, np.rint(self.mlm_probability * lengths)).astype(np.int64)
+        rows = row_of_token[first]
         sequence = np.lexsort((order[first], rows))
         taken = np.zeros(len(first), dtype=bool)
         taken[sequence[_fill(rows[sequence], sizes[sequence], budgets)]] = True
