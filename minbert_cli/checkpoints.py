@@ -94,7 +94,11 @@ def load_pretrained(
         name, shape, needed = mismatched[0]
         raise ValueError(
             f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
-            + ("give the task another name" if name.startswith("heads.") else "see its config.json")
+            + (
+                "its labels, or its kind of head, are others: give the task another name"
+                if name.startswith("heads.")
+                else "see its config.json"
+            )
         )
     if lost := [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]:
         raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")

@@ -228,7 +228,8 @@ class Guess:
         fitting = few or [name for name in numbers if not ID.search(name.lower())]
         if not fitting:
             raise ValueError(
-                f"{self.path}: no column looks like labels; {self.described}: give --label_column"
+                f"{self.path}: no column looks like labels; {self.described}: give --label_column, "
+                "or for pairs without labels --problem_type contrastive"
             )
         what = "few different values" if few else "numbers"
         self.notes.append(f"label_column: {fitting[-1]!r}, since it has {what}")

@@ -145,20 +145,28 @@ def choose_heads(
     arguments: FinetuneArguments,
 ) -> tuple[dict[str, RecipeTask], list[Choice]]:
     """Choose the fields of heads that a recipe leaves out; return the completed tasks, too."""
+    if lost := [name for name in start.tasks or {} if name not in arguments.tasks]:
+        logger.warning(
+            "%s has the tasks %s, which this recipe does not name: the new model will not have "
+            "them; to keep a task, name it, too, with its data",
+            *(arguments.model_name_or_path, ", ".join(lost)),
+        )
     complete, choices, calibrated = {}, [], []
     for name, task in tasks.items():
         rows: Any = loaded[name].facts["train"]["rows"]
         suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, rows)
         before = start.task(name) if name in (start.tasks or {}) else None
+        values = {key: made.value for key, made in suggested.items()}
+        filled = replace(task, head={**values, **task.head})
         if before is not None and before.problem_type == task.data.problem_type:
-            values = {key: made.value for key, made in suggested.items()}
-            filled = replace(task, head={**values, **task.head})
             plain = filled.describe_head(loaded[name], choose_length(arguments, start))
             given = dict(task.head)
             if arguments.max_length is not None:
                 given.setdefault("max_length", arguments.max_length)
             reads = before.reading(start).max_length if hasattr(before, "reading") else 0
             suggested |= keep_head(before, plain, given, reads)
+        elif start.sentence_embedding is not None and arguments.max_length is None:
+            suggested |= keep_length(filled, start)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
         values = {key: made.value for key, made in suggested.items()}
         complete[name] = chosen = replace(task, head={**task.head, **values})
@@ -168,6 +176,16 @@ def choose_heads(
             reason = "the checkpoint has a temperature for it"
             calibrated.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
     return complete, choices + calibrated
+
+
+def keep_length(task: RecipeTask, start: MinBertConfig) -> dict[str, Suggestion]:
+    """Suggest that a new task of vectors reads as much as those of a sentence encoder."""
+    default = getattr(TASKS[str(task.data.problem_type)], "default_pair_encoding", None)
+    if task.head.get("pair_encoding", default) != "separate" or "max_length" in task.head:
+        return {}
+    positions = start.longest_sequence
+    length = min(start.embedding.max_length or positions, positions)
+    return {"max_length": Suggestion(length, "as the checkpoint's sentence vectors")}
 
 
 def keep_head(

@@ -132,7 +132,7 @@ def test_texts_that_may_be_missing_are_reported(tmp_path, tokenizer):
 
 
 def test_prompts_that_rows_lack_are_reported(tmp_path):
-    rows = [(f"query: {text}", text) for text in WORDS]
+    rows = [(f"query: {text}", text) for text in WORDS]  # documents have no prompt
     small_run.write_tsv(tmp_path / "train.tsv", ("a", "b"), rows)
     files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "train.tsv"))
     keys = {"problem_type": "contrastive", **files}
@@ -142,7 +142,7 @@ def test_prompts_that_rows_lack_are_reported(tmp_path):
             load_task(TaskData.from_recipe("own", keys | {"text_columns": columns})),
             {"query": "query: ", "document": ""},
         )
-        for columns in (["a"], ["b"])
+        for columns in (["a", "b"], ["b"])
     ]
 
     assert found[0] == []

@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from datasets_scripts import Encoding, encode_rows, train_wordpiece
 from minbert_cli import __main__ as minbert, finetune
-from modeling_minbert import TASKS as TYPES, MinBertForMultiTask
+from modeling_minbert import TASKS as TYPES, MinBertConfig, MinBertForMultiTask, MinBertModel
 from tests import small_run
 
 LENGTH = 12  # tokens that the run reads; its rows have about fifty
@@ -133,7 +133,7 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
     assert chosen == [row["prediction"] for row in read_table(run, "ends")]
 
 
-def test_a_task_that_is_trained_on_reads_texts_as_before(run, tmp_path):
+def test_a_task_that_is_trained_on_reads_texts_as_before(run, tmp_path, caplog):
     recipe = small_run.make_recipe(tmp_path) | small_run.QUICK | {"steps_per_epoch": 1}
     files, names = write_rows(tmp_path), ("good", "windows", "labels", "near_in_windows")
     read = {"pair_encoding", "truncation", "window_overlap", "max_windows", "max_length"}
@@ -155,6 +155,26 @@ def test_a_task_that_is_trained_on_reads_texts_as_before(run, tmp_path):
         )
         assert new == old | ({"max_length": 9} if name == "labels" else {})
     assert after.task("near_in_windows").pair_encoding == "separate"
+    lost = ", ".join(name for name in sorted(TASKS) if name not in names)
+    assert f"has the tasks {lost}, which this recipe does not name" in caplog.text
+
+
+@pytest.mark.parametrize(("limit", "length"), [(50, 50), (None, 80)])
+def test_a_task_of_vectors_reads_as_much_as_its_sentence_encoder(tmp_path, limit, length):
+    rows, recipe = write_rows(tmp_path), small_run.make_recipe(tmp_path) | small_run.QUICK
+    tokenizer = train_wordpiece([row["a"] for row in make_rows("train")], 150)
+    own = {"pooling": "mean", "max_length": limit}
+    sizes = small_run.make_recipe(tmp_path)["model_config"] | {"max_position_embeddings": 80}
+    config = MinBertConfig(**sizes | {"vocab_size": len(tokenizer)}, sentence_embedding=own)
+    MinBertModel(config).save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    recipe |= {"model_name_or_path": str(tmp_path / "start"), "max_length": None, "max_steps": 1}
+    recipe |= {"model_config": None, "tasks": {"near": rows | TASKS["near"]}}
+
+    finetune.main([small_run.write_recipe(tmp_path, recipe)])
+
+    config = MinBertForMultiTask.from_pretrained(tmp_path / "out").config
+    assert (config.task("near").max_length, config.embedding.max_length) == (length, length)
 
 
 def test_the_run_says_what_max_windows_cuts(run):

@@ -90,7 +90,7 @@ def test_a_fresh_process_loads_every_class_without_the_package(
     elsewhere = tmp_path / "elsewhere"
     kind = {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]}
     tags = modeling_minbert.MinBertForMultiTask(MinBertConfig(**tiny_sizes, tasks={"tags": kind}))
-    tags.save_pretrained(elsewhere / "tags")
+    tags.eval().save_pretrained(elsewhere / "tags")
     tokenizer.save_pretrained(elsewhere / "tags")
     ids = torch.tensor([[2, 8, 9, 10, 3], [2, 7, 6, 5, 3]])
     places = {name: (model._auto_class, str(path)) for name, (model, path) in folders.items()}
