@@ -92,13 +92,10 @@ def load_pretrained(
     model, info = loaded
     if mismatched := sorted(info["mismatched_keys"]):
         name, shape, needed = mismatched[0]
+        head = "its labels, or its kind of head, are others: give the task another name"
         raise ValueError(
             f"{where} has {name} of shape {tuple(shape)}, but the model needs {tuple(needed)}; "
-            + (
-                "its labels, or its kind of head, are others: give the task another name"
-                if name.startswith("heads.")
-                else "see its config.json"
-            )
+            + (head if name.startswith("heads.") else "see its config.json")
         )
     if lost := [key for key in info["missing_keys"] if not key.startswith(tuple(replaceable))]:
         raise ValueError(f"{where} has no weights for {len(lost)} tensors, such as {min(lost)}")

@@ -160,11 +160,7 @@ def choose_heads(
         filled = replace(task, head={**values, **task.head})
         if before is not None and before.problem_type == task.data.problem_type:
             plain = filled.describe_head(loaded[name], choose_length(arguments, start))
-            given = dict(task.head)
-            if arguments.max_length is not None:
-                given.setdefault("max_length", arguments.max_length)
-            reads = before.reading(start).max_length if hasattr(before, "reading") else 0
-            suggested |= keep_head(before, plain, given, reads)
+            suggested |= keep_head(before, plain, task.head, start, arguments.max_length)
         elif start.sentence_embedding is not None and arguments.max_length is None:
             suggested |= keep_length(filled, start)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
@@ -189,12 +185,16 @@ def keep_length(task: RecipeTask, start: MinBertConfig) -> dict[str, Suggestion]
 
 
 def keep_head(
-    before: MinBertTask, plain: dict[str, Any], given: dict[str, Any], max_length: int
+    before: MinBertTask,
+    plain: dict[str, Any],
+    given: dict[str, Any],
+    start: MinBertConfig,
+    max_length: int | None,
 ) -> dict[str, Suggestion]:
     """Suggest what a trained head is, reads and decides, where a recipe does not say it.
 
     ``plain`` are the fields that the task would have otherwise, ``given`` those of the recipe, and
-    ``max_length`` is how much the trained model reads. Another head begins anew, but reads as much.
+    ``max_length`` is that of the run, if it has one. Another head begins anew, but reads as much.
     """
     from modeling_minbert.families import keep  # a new model does not need this module
 
@@ -203,8 +203,11 @@ def keep_head(
     if before.num_texts != task.num_texts:  # refused later, with the reason
         return {}
     chosen = {key: given[key] for key in given if key in known}
+    if max_length is not None:
+        chosen.setdefault("max_length", max_length)
     layout = {*before.fields_of("meaning")} & {*before.fields_of("recipe")}
-    kept: dict[str, Any] = {"max_length": max_length} if "max_length" in known else {}
+    trained: Any = before
+    kept: dict[str, Any] = {"max_length": trained.reading(start).max_length}
     if all(chosen.get(key, known[key]) == known[key] for key in layout):
         names = before.fields_of("reading", "decision", "loss")
         loss = {"loss": new["loss"]} if "loss" in new else {}

@@ -148,8 +148,7 @@ def check_output_dir(
 ) -> None:
     """Check that a run would destroy neither another one nor files that no run wrote.
 
-    An empty folder is free, and so is that of a finished run with equal settings. ``overwrite``
-    allows to replace another run, and nothing else.
+    ``overwrite`` allows to replace another run, and nothing else.
     """
     _check_writable(output_dir)
     folder = Path(output_dir)

@@ -520,10 +520,12 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         self.config.auto_map = {
             "AutoConfig": "configuration_minbert.MinBertConfig",
             **{model._auto_class: f"modeling_minbert.{model.__name__}" for model in AUTO_MODELS},
-            **getattr(self, "other_auto_classes", {}),
         }
-        # On resume the Trainer loads the file without renaming: it would miss norms with the names
-        # of old checkpoints (gamma, beta).
+        head: Any = None if heads is None else heads.get(self.config.default_task)
+        if getattr(head, "outputs", "") == "tags":  # its pipeline loads the model, too
+            model = "multitask.MinBertForMultiTask"
+            self.config.auto_map["AutoModelForTokenClassification"] = model
+        # on resume the Trainer loads the file without renaming norms of old checkpoints
         kwargs.setdefault("save_original_format", False)
         if kwargs.get("is_main_process", True):
             from .folders import save_modules
@@ -975,8 +977,7 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
         return find_answers(outputs, self.qa_outputs, start_positions, end_positions)
 
 
-# The classes in `auto_map` of every saved folder.
-AUTO_MODELS = (
+AUTO_MODELS = (  # in `auto_map` of every saved folder
     MinBertModel,
     MinBertForMaskedLM,
     MinBertForNSP,

@@ -211,14 +211,6 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             outputs[name] = self._run_head(batch, known)
         return outputs
 
-    @property
-    def other_auto_classes(self) -> dict[str, str]:
-        """Auto classes that load this model for a pipeline, with their names in `auto_map`."""
-        spec: Any = self._tasks.get(str(self.config.default_task))
-        if spec is None or not spec.is_token_level or spec.answers_questions:
-            return {}
-        return {"AutoModelForTokenClassification": f"multitask.{type(self).__name__}"}
-
     def _find_head(self, name: str) -> Any:
         head = self.heads.get(name)
         if head is not None:

@@ -15,7 +15,7 @@ from tests.processes import run_python
 LABELS = ("好的", "坏的", "一般")
 PREDICT = ["predict", "out", "--device", "cpu"]
 COMMANDS = {
-    "check": ["check", "recipe.yaml"],
+    "check": ["check", "recipe.yaml", "--output_dir", "checked"],
     "new": ["new", "rows-train.jsonl", "--output", "new.yaml"],
     "predict": [*PREDICT, "--task", "moods", "--file", "texts.txt"],
     "predict to a file": [*PREDICT, "--file", "rows-train.jsonl", "--output", "found.csv"],
