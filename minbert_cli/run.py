@@ -83,11 +83,13 @@ class Run:
             path, flags = split_argv(given, default_recipe)
             recipe, where = read_recipe(path), str(path)
             check_program(recipe, path, self.program)
-            words = ["accelerate", "launch", "-m", f"minbert_cli.{self.program}"]
-            command = shlex.join([*words, *with_recipe_name(given)])
+            command = shlex.join(["minbert", self.program, *with_recipe_name(given)])
             published = path.read_text(encoding="utf-8")
         arguments, args = fill_arguments(load_kinds(self.program), recipe, flags, where=where)
         self.arguments, self.args = arguments, args
+        if args.world_size > 1:
+            launched = f"accelerate launch -m minbert_cli.{self.program}"
+            command = command.replace(f"minbert {self.program}", launched, 1)
         self.command = hide_token(command, args.hub_token)  # that repeats it
         self.recipe = describe_recipe(recipe, published, args.hub_token)  # as a text to publish
         tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size

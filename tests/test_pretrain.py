@@ -53,7 +53,7 @@ def run(folder):
 def test_both_objectives_are_measured_reported_and_on_the_card(run):
     metrics = json.loads((run / "metrics.json").read_text())
     found = {split: metrics[split]["metrics"] for split in ("train", "validation")}
-    assert metrics["command"].startswith("accelerate launch -m minbert_cli.pretrain ")
+    assert metrics["command"].startswith("minbert pretrain ")
     page = (run / "report.html").read_text()
     for text in ("MLM loss", "NSP loss", f"{found['train']['text_mlm_accuracy']:.4f}"):
         assert text in page

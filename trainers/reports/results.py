@@ -295,7 +295,11 @@ def read_metrics(folder: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{str(folder)!r} has no {path.name}; expected a finished run") from None
+        runs = sorted(map(str, path.parent.glob(f"*/{path.name}")))  # of a row of experiments
+        such = f", such as {str(Path(runs[0]).parent)!r}" if runs else ""
+        raise ValueError(
+            f"{str(folder)!r} has no {path.name}; expected a finished run{such}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{str(path)!r} cannot be read ({error}); repeat the run") from None
     return content
