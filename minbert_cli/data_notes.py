@@ -101,14 +101,14 @@ def describe_prompts(rows: TaskRows, prompts: Mapping[str, str] | None) -> list[
     """
     texts = {name: (prompts or {}).get(name, "") for name in ("query", "document")}
     known = {name: text for name, text in texts.items() if text.strip()}
+    if not known:
+        return []
     columns = rows.row_format.text_names
     found = list(rows.row_format.texts(rows.measured_rows))
     for place in range(len(columns)):
         column = found[place :: len(columns)]
         if 2 * sum(text.startswith(tuple(known.values())) for text in column) > len(column):
             return []
-    if not known:
-        return []
     names = ", ".join(f"{name}: {text!r}" for name, text in known.items())
     return [
         f"warning: the checkpoint has prompts ({names}), but training reads the rows as they are; "

@@ -60,7 +60,9 @@ def choose_for_finetuning(
     counts = [len(splits["train"]) for splits in encoded.values()]
     lengths = [choose_length(arguments, config)]
     for name, splits in encoded.items():
-        if config.task(name).has_windows:  # rows of several windows are as long as all of them
+        spec: Any = config.task(name)
+        # rows of several windows are as long as all of them, and others as their task reads
+        if spec.has_windows or (getattr(spec, "max_length", None) or 0) > lengths[0]:
             lengths.append(max(splits["train"]["length"]))
     size = RunSize(
         width=config.hidden_size,
@@ -76,7 +78,7 @@ def choose_for_finetuning(
     choices = choose_arguments(args, size) + choose_head_rate(arguments, args, size)
     weights = {}
     for name, keys in tasks.items():
-        spec: Any = config.task(name)
+        spec = config.task(name)
         # such a task has no head to learn what others disturb
         is_weak = getattr(spec, "head", None) == "cosine" and spec.loss == "mse"
         if is_weak and len(tasks) > 1 and "loss_weight" not in keys:
