@@ -14,6 +14,7 @@ from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from huggingface_hub.utils._validators import validate_repo_id
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
+from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import (
     CONFIG_NAME,
     SAFE_WEIGHTS_INDEX_NAME,
@@ -70,14 +71,18 @@ def load_pretrained(
     where = f"{flag}={path!r}"
     is_hub_id = _is_hub_id(path)
     of_hub = " is not a folder and cannot be loaded from the Hub"
-    folder, beside = Path(path), ""
-    if not folder.exists():
+    folder = Path(path)
+    if unfinished := folder.is_dir() and get_last_checkpoint(path):
+        advice = f"if its run has not finished, resume it, or give its last checkpoint {unfinished}"
+    elif folder.exists():
+        advice = "give another checkpoint"
+    else:
         others = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
         beside = suggest(path, others) if others else ""
-    advice = (
-        "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; an "
-        f"id needs the network the first time{beside}"
-    )
+        advice = (
+            "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; "
+            f"an id needs the network the first time{beside}"
+        )
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     with named_errors(where + (of_hub if is_hub_id else " cannot be loaded"), advice, kinds):
