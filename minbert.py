@@ -118,8 +118,8 @@ def load(
     """Load a model with its tokenizer, ready to predict and to embed.
 
     Args:
-        path: The folder of a run, any `bert` checkpoint: a folder or a name on the Hub, or a folder
-            that ``minbert export --format onnx`` has written.
+        path: The folder of a run, a checkpoint of any encoder that minBERT knows, in a folder or on
+            the Hub, or a folder that ``minbert export --format onnx`` has written.
         device: Where to load it; by default a CUDA device if there is one. ONNX runs on the CPU.
 
     Returns:

@@ -21,7 +21,13 @@ from modeling_minbert.pooled import HEADS, PooledTask
 from trainers.problems import PROBLEMS
 
 # Fields of a task that its data would set, for types whose losses depend on them.
-DATA = {"labels": ["no", "yes"], "score_range": [0, 5], "num_choices": 4}
+DATA = {
+    "labels": ["no", "yes"],
+    "score_range": [0, 5],
+    "outputs": ["a"],
+    "classes": [["no", "yes"]],
+    "num_choices": 4,
+}
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -61,7 +67,8 @@ def _list_heads(task: type[PooledTask]) -> Iterator[tuple[str | None, str, tuple
             except StrictDataclassError:
                 continue
             if made.pair_encoding == encoding:
-                yield encoding, f"`{head}`", made.losses
+                others = (loss for loss in made.losses if loss != made.loss)
+                yield encoding, f"`{head}`", (str(made.loss), *others)
 
 
 def describe_arguments(arguments: type[Any]) -> str:

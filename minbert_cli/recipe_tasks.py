@@ -159,6 +159,13 @@ def choose_heads(
         values = {key: made.value for key, made in suggested.items()}
         filled = replace(task, head={**values, **task.head})
         if before is not None and before.problem_type == task.data.problem_type:
+            chosen_by_hand = getattr(before, "thresholds", None)
+            if chosen_by_hand and not PROBLEMS[before.problem_type].fits_held_out:
+                logger.warning(
+                    "task %r: the checkpoint decides at the probability %g, which was chosen by "
+                    "hand; after this training it is 0.5 again",
+                    *(name, *chosen_by_hand),
+                )
             plain = filled.describe_head(loaded[name], choose_length(arguments, start))
             suggested |= keep_head(before, plain, task.head, start, arguments.max_length)
         elif start.sentence_embedding is not None and arguments.max_length is None:

@@ -7,7 +7,6 @@ section 4.2). A threshold is the probability from which a row has a label.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -89,11 +88,11 @@ FEWEST_POSITIVES = 5
 
 
 def fit_thresholds(head: Any, logits: Tensor, labels: Tensor) -> list[float]:
-    """Choose for each logit the threshold with the best F1, or that of `threshold_for`.
+    """Choose for each logit the threshold with the best F1; ties go to the nearest to 0.5.
 
-    Ties of F1 go to the nearest to 0.5. Logits and labels, -100 for rows that do not count, are
-    (n, K). A threshold stays if no row with a finite logit is labelled, and without `threshold_for`
-    also if fewer than `FEWEST_POSITIVES` have the label; `head.rare` lists these.
+    Logits and labels, -100 for rows that do not count, are (n, K). A threshold stays if no row with
+    a finite logit is labelled, or if fewer than `FEWEST_POSITIVES` have the label; `head.rare`
+    lists these.
     """
     if not (labels != -100).any():
         raise ValueError("no labelled rows to choose thresholds by")
@@ -104,12 +103,11 @@ def fit_thresholds(head: Any, logits: Tensor, labels: Tensor) -> list[float]:
         if not counted.any():
             continue
         above = given[counted] > 0.5
-        if head.task.threshold_for is None and above.sum() < FEWEST_POSITIVES:
+        if above.sum() < FEWEST_POSITIVES:
             head.rare[number] = int(above.sum())
             continue
-        best = choose_threshold(values[counted].sigmoid(), above, head.task.threshold_for)
-        if best is not None:
-            chosen[number] = rescale(best, 1 / head.temperature)
+        best = choose_threshold(values[counted].sigmoid(), above)
+        chosen[number] = rescale(best, 1 / head.temperature)
     head.task.thresholds = chosen
     return chosen
 
@@ -154,36 +152,17 @@ def count_by_threshold(
     return ((edges[1:] + edges[:-1]) / 2)[differ], hits[differ], predicted[differ]
 
 
-def choose_threshold(
-    values: Tensor, is_above: Tensor, wanted: Mapping[str, float | int] | None
-) -> float | None:
-    """Return the threshold on probabilities, (N,), for a goal; see `ThresholdTask`.
+def choose_threshold(values: Tensor, is_above: Tensor) -> float:
+    """Return the threshold on probabilities, (N,), with the best F1; ties go to the nearest to 0.5.
 
-    It is 0.5, or the middle between two neighboring probabilities; without a goal that of the best
-    F1. If no threshold reaches the goal, it is the one that comes nearest; None if no row belongs
-    above. Ties go to the threshold with more of the goal, then to the nearest to 0.5.
+    It is 0.5, or the middle between two neighboring probabilities.
     """
     thresholds, hits, predicted = count_by_threshold(values, is_above, lowest=0.0)
     at_half = values > 0.5
     thresholds = F.pad(thresholds, (0, 1), value=0.5)
     hits = torch.cat([hits, (at_half & is_above).sum()[None]])
     predicted = torch.cat([predicted, at_half.sum()[None]])
-    if wanted is None:
-        return _choose(thresholds, 2 * hits / (predicted + is_above.sum()).clamp(min=1))
-    if not is_above.any():
-        return None
-    # without predictions there is no precision
-    precision = (hits / predicted).masked_fill(predicted == 0, 0)
-    recall = hits / is_above.sum()
-    ((name, least),) = wanted.items()
-    goal, other = (precision, recall) if name == "precision" else (recall, precision)
-    capped = goal.clamp(max=least)  # all that reach it are equally good
-    return _choose(thresholds, capped, other, goal)
-
-
-def _choose(thresholds: Tensor, *scores: Tensor) -> float:
-    """Return the threshold with the highest score; ties go by the next one, at last to 0.5."""
-    kept = torch.ones_like(thresholds, dtype=torch.bool)
-    for score in (*scores, -(thresholds - 0.5).abs()):
-        kept &= score == score[kept].max()
-    return float(thresholds[kept][0])
+    f1 = 2 * hits / (predicted + is_above.sum()).clamp(min=1)
+    best = thresholds[f1 == f1.max()]
+    distances = (best - 0.5).abs()
+    return float(best[distances == distances.min()][0])

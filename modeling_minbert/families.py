@@ -346,11 +346,7 @@ def find_stock_head(
 
 # What follows from a key, and does not stay if that has another value.
 FOLLOWS = {
-    "loss": (
-        *("cosine_scale", "margin", "threshold_for", "thresholds", "threshold"),
-        "threshold_fitted",
-    ),
-    "threshold_for": ("thresholds",),
+    "loss": ("cosine_scale", "margin", "thresholds", "threshold", "threshold_fitted"),
     "truncation": ("window_overlap", "max_windows"),
     "max_length": ("window_overlap", "max_question_length", "doc_stride"),
     "max_question_length": ("doc_stride",),

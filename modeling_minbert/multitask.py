@@ -320,8 +320,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
     def fit_threshold(self, task: str, logits: Tensor, labels: Tensor) -> Any:
         """Choose the decision threshold of a cosine that classifies most pairs correctly.
 
-        It becomes part of the configuration, and is saved with the model. Tasks with thresholds of
-        probabilities choose these: for the best F1, or for the goal `threshold_for`.
+        It becomes part of the configuration, and is saved with the model. A
+        multi_label_classification chooses thresholds of probabilities, each for the best F1.
 
         Args:
             task: Name of a task with a decision threshold, such as a cosine paraphrase task.
@@ -330,8 +330,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             labels: 1 for a paraphrase, 0 for a non-paraphrase, -100 for rows to ignore, (B,).
 
         Returns:
-            The cosine, in [-1, 1]; of a multi_label_classification and with `threshold_for` the
-            probability of each label, or of a paraphrase.
+            The cosine, in [-1, 1]; of a multi_label_classification the probability of each label.
 
         Raises:
             ValueError: If the task has no such threshold, or no row has a label.
@@ -341,8 +340,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         if not getattr(head, "has_threshold", False):
             raise ValueError(
                 f"task {task!r}, a {spec.problem_type} with head {getattr(spec, 'head', None)!r}, "
-                "has no decision threshold to fit: a paraphrase with head 'cosine' or with "
-                "threshold_for has one"
+                "has no decision threshold to fit: a paraphrase with head 'cosine' has one"
             )
         value = head.fit_threshold(torch.as_tensor(logits), torch.as_tensor(labels))
         self._store(task, spec)

@@ -39,8 +39,6 @@ from .texts import Fields
 # With so many training rows, cosines of separate texts are better than joint pairs: they compare
 # words from the start (benchmarks/DEFAULTS.md).
 FEW_ROWS = 1_000
-# What thresholds can be chosen for.
-GOALS = ("precision", "recall")
 
 
 @strict
@@ -207,32 +205,14 @@ class ContrastiveHead(PooledHead):
 @strict
 @dataclass(kw_only=True)
 class ThresholdTask(CalibratedTask):
-    """A task with yes-or-no decisions, whose thresholds training can choose for a purpose.
+    """A task with yes-or-no decisions by probabilities.
 
     Args:
-        threshold_for: What decision thresholds must reach on the validation rows:
-            `{"precision": 0.9}` for the highest recall with a precision of at least 0.9,
-            `{"recall": 0.9}` for the highest precision with such a recall; None for the default of
-            the type. If no threshold reaches it, the one that comes nearest is taken.
         thresholds: Probability, in [0, 1], above which each decision is yes: one for every logit;
-            None means 0.5 for all. Training chooses them on the validation rows, whose metrics are
-            optimistic from then on: measure on a test set.
+            None means 0.5 for all.
     """
 
-    threshold_for: dict[str, float | int] | None = field(default=None, metadata=DECISION)
     thresholds: list[float | int] | None = field(default=None, metadata=TRAINING)
-
-    def validate_threshold_for(self) -> None:
-        wanted = self.threshold_for
-        if wanted is None:
-            return
-        fits = [name in GOALS and 0 < value <= 1 for name, value in wanted.items()]
-        if fits != [True]:
-            raise ValueError(
-                f"threshold_for={wanted} must be one goal above 0 and at most 1, as in "
-                "{precision: 0.9} or {recall: 0.9}"
-            )
-        self.check_likelihood(f"threshold_for={wanted}")
 
     def validate_thresholds(self) -> None:
         chosen, count = self.thresholds, self.num_logits
@@ -374,13 +354,11 @@ class ParaphraseHead(ThresholdHead, PooledHead):
     @property
     def has_threshold(self) -> bool:
         """Whether there is a threshold to fit."""
-        return self.task.head == "cosine" or self.task.threshold_for is not None
+        return self.task.head == "cosine"
 
     def fit_threshold(self, logits: Tensor, labels: Tensor) -> Any:
         from .calibration import fit_cosine_threshold
 
-        if self.task.threshold_for is not None:
-            return super().fit_threshold(logits, labels.unsqueeze(-1))[0]
         return fit_cosine_threshold(self, logits, labels)
 
     @property

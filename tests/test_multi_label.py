@@ -97,7 +97,7 @@ def test_thresholds_equal_an_exhaustive_search(seed):
     values = torch.rand(30, generator=generator).mul(20).round().div(20)  # with ties
     labels = torch.rand(30, generator=generator) < values if seed else values < 0
 
-    found = choose_threshold(values, labels, None)
+    found = choose_threshold(values, labels)
 
     def f1(threshold):
         return f1_score(labels, values > threshold, zero_division=0)

@@ -26,7 +26,7 @@ TASKS = {
     "ends": {"problem_type": "classification", "labels": AB, "max_length": 9}
     | {"truncation": "head_tail"},
     "all": {"problem_type": "classification", "labels": AB, "pooling": "mean", **WINDOWS},
-    "same": {"problem_type": "paraphrase", "thresholds": [0.61], "threshold_for": {"recall": 0.9}},
+    "same": {"problem_type": "paraphrase", "thresholds": [0.61]},
     "deep": {"problem_type": "paraphrase", "head": "mlp", "pooling": "mean", "pooling_layer": 1},
     "close": {"problem_type": "paraphrase", "head": "cosine", "temperature": 1.5, **SEPARATE},
     "echo": {"problem_type": "paraphrase", "head": "concat", **SEPARATE},

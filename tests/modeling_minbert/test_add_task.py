@@ -138,7 +138,7 @@ def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_pa
     tasks["found"] = {**NEW["question_answering"], "max_length": 40, "max_answer_length": 3,
                       "null_score_diff_threshold": -3.0}  # fmt: skip
     cosine = {**NEW["paraphrase"], "pair_encoding": "separate", "head": "cosine"}
-    tasks["echo"] = {**cosine, "loss": "bce", "threshold_for": {"recall": 0.9}, "thresholds": [0.3]}
+    tasks["echo"] = {**cosine, "loss": "bce", "thresholds": [0.3]}
     tasks["twin"] = {**cosine, "loss": "cosine_embedding", "margin": 0.3, "threshold": 0.8}
     before = build_multitask(tasks, default_task="zeta")
     before.save_pretrained(tmp_path)
@@ -157,7 +157,7 @@ def test_what_a_task_leaves_out_of_its_head_is_as_before(build_multitask, tmp_pa
     }
     config = MinBertForMultiTask.from_pretrained(tmp_path, tasks=given | others).config
     assert config.tasks["zeta"]["cosine_scale"] == 10
-    assert config.tasks["echo"]["threshold_for"] is config.tasks["echo"]["thresholds"] is None
+    assert config.tasks["echo"]["thresholds"] is None
     assert config.tasks["pages"]["window_overlap"] == 2
     assert config.tasks["found"]["doc_stride"] == 6
     before.base_model.save_pretrained(tmp_path / "encoder")

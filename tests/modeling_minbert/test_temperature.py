@@ -23,7 +23,6 @@ ROWS = {
     "topics": ["the cat sat", "far in the tree"],
     "tags": ["the cat sat", "far in the tree"],
 }
-GOAL = {"threshold_for": {"precision": 0.7}}
 
 
 def with_fields(fields):
@@ -138,10 +137,9 @@ def test_without_a_best_temperature_probabilities_stay(build):
 DECIDED = [
     ("tone", {}, 3),
     ("same", {}, 1),
-    ("same", GOAL, 1),
+    ("same", {"thresholds": [0.7]}, 1),
     ("same", {"pair_encoding": "separate", "head": "cosine", "loss": "bce"}, 1),
     ("topics", {}, 3),
-    ("topics", GOAL, 3),
     ("tags", {}, 3),
 ]
 
@@ -157,7 +155,7 @@ def test_no_temperature_changes_a_decision(build, task, fields, width, factor):
     # float32, as from the model, with many nearly equal ones
     logits = (factor * logits).float()
     logits[1::2] = torch.nextafter(logits[::2], torch.tensor(torch.inf))
-    if getattr(model.config.task(task), "threshold_for", None) or task == "topics":
+    if task == "topics":
         model.fit_threshold(task, logits, labels)
     before = model.decode(task, logits)
 
@@ -173,7 +171,7 @@ def test_no_temperature_changes_a_decision(build, task, fields, width, factor):
 
 def test_thresholds_are_on_calibrated_probabilities(build):
     logits, given = draw_yes((500, 3))
-    model = build(topics=GOAL)
+    model = build()
     model.fit_threshold("topics", 3 * logits, given)
     temperature = model.fit_temperature("topics", 3 * logits, given)
 

@@ -8,7 +8,6 @@ import numpy as np
 from modeling_minbert.calibration import FEWEST_POSITIVES
 from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
-from trainers.problems.metrics import Array, count_decisions, score_counts
 
 from .base import Method
 
@@ -46,17 +45,15 @@ class Fitting(Method):
         self.trainer.is_in_train = True  # else bf16_full_eval would cast the weights
         try:
             for task in self.thresholds:
-                self._note_threshold(task, *self._fit_threshold(task))
+                self._fit_threshold(task)
+                self._note_rare_labels(task)
             for task in self.temperatures:
                 self._fit_temperature(task)
         finally:
             self.trainer.is_in_train = False
 
-    def _fit_threshold(self, task: str) -> tuple[Array, Array]:
-        """Fit thresholds to training rows, or to held-out rows if the type of the task requires it.
-
-        Returns the decisions on these rows, and their labels.
-        """
+    def _fit_threshold(self, task: str) -> None:
+        """Fit thresholds to training rows, or to held-out rows if the type requires it."""
         trainer = self.trainer
         problem: Any = trainer.problems[task]
         train, evaluation = trainer.tasks[task].train, trainer.tasks[task].evaluation
@@ -69,17 +66,16 @@ class Fitting(Method):
         described = ", ".join(f"{threshold:.3f}" for threshold in thresholds)
         logger.info("%s: decision threshold %s", task, described)
         trainer.problems[task].spec = model.config.task(task)
-        return np.asarray(model.decode(task, logits)), labels
 
-    def _note_threshold(self, task: str, predictions: Array, labels: Array) -> None:
-        """Note what the thresholds reach of a goal, and warn if it is less."""
+    def _note_rare_labels(self, task: str) -> None:
+        """Note the labels with too few rows for a threshold, which stayed as it was."""
         problem: Any = self.trainer.problems[task]
         heads = getattr(find_inner(self.trainer.model), "heads", {})
-        # labels with too few rows for a threshold, which stays as it was
         if rare := getattr(heads[task], "rare", {}) if task in heads else {}:
-            names, thresholds = problem.list_thresholds()
+            chosen = problem.spec.thresholds
             shown = [
-                f"{names[place]!r} {thresholds[place]:.3g} ({count} row{'' if count == 1 else 's'})"
+                f"{problem.name_of(place)!r} {chosen[place]:.3g} "
+                f"({count} row{'' if count == 1 else 's'})"
                 for place, count in list(rare.items())[:MOST_LABELS]
             ]
             more = f", {len(rare) - len(shown)} more" if len(rare) > len(shown) else ""
@@ -87,33 +83,6 @@ class Fitting(Method):
                 f"{', '.join(shown)}{more}; fewer than {FEWEST_POSITIVES} of the rows have these "
                 "labels"
             )
-        if not problem.wanted:
-            return
-        ((goal, least),) = problem.wanted.items()
-        columns = (values.reshape(len(labels), -1) for values in (predictions, labels))
-        counts = np.stack(count_decisions(*columns), axis=-1)
-        for name, count in zip(problem.list_thresholds()[0], counts, strict=True):
-            scores, labelled = score_counts(count), int(count[2])
-            numbers = (
-                f"precision {scores['precision']:.3f} and recall {scores['recall']:.3f} on the "
-                "held-out rows"
-            )
-            problem.notes[f"{name!r} for {goal} {least:g}"] = numbers
-            where = f"task {task!r}, label {name!r}"
-            if not labelled:
-                logger.warning("%s: no row has the label, so threshold_for chose nothing", where)
-                continue
-            if labelled < FEWEST_POSITIVES:
-                logger.warning(
-                    "%s: only %d of the rows have it, so its threshold is mostly chance; give more "
-                    "rows with it",
-                    *(where, labelled),
-                )
-            if scores[goal] < least:
-                logger.warning(
-                    "%s: no threshold reaches %s %g; the best one has %s",
-                    *(where, goal, least, numbers),
-                )
 
     def _fit_temperature(self, task: str) -> None:
         trainer = self.trainer

@@ -67,6 +67,8 @@ class Problem(ABC, Generic[Outputs]):
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     # R-Drop compares logits of rows, too.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
+    # Decision thresholds are fitted to held-out rows instead of training rows.
+    fits_held_out: ClassVar[bool] = False
     # The files of `write` have words or answers of the rows.
     writes_texts: ClassVar[bool] = False
     # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.

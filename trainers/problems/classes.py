@@ -1,7 +1,6 @@
 """Tasks whose labels are classes, and what depends on probabilities: calibration, thresholds."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,36 +94,6 @@ class Calibrated:
         return draw_reliability(found, "the probability of the prediction", note)
 
 
-class ThresholdProblem(Calibrated):
-    """What problems share whose thresholds can be chosen for a goal: precision or recall."""
-
-    of_each: ClassVar[str] = ""  # what has a threshold of its own
-
-    @property
-    def wanted(self) -> dict[str, float]:
-        """The goal, as in ``{"precision": 0.9}``; empty for none."""
-        return {} if self.spec is None else self.spec.threshold_for or {}
-
-    @property
-    def fits_held_out(self) -> bool:
-        """Whether decision thresholds are fitted to held-out rows instead of training rows."""
-        return bool(self.wanted)
-
-    @property
-    def caution(self) -> str:
-        if not self.fits_held_out:
-            return super().caution
-        chosen = (
-            f"The decision threshold{self.of_each} was chosen on the validation rows, so metrics "
-            "on these rows are optimistic; judge the model by a test set."
-        )
-        return f"{chosen} {super().caution}".strip()
-
-    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        """Return the names of the labels that are decided, and their thresholds."""
-        raise NotImplementedError
-
-
 class ClassProblem(Calibrated, LabelledProblem):
     """A task whose labels are classes."""
 
@@ -190,7 +159,7 @@ class Classification(ClassProblem):
         return str(int(value))
 
 
-class Paraphrase(ThresholdProblem, ClassProblem):
+class Paraphrase(ClassProblem):
     """0 or 1 for each pair."""
 
     problem_type = "paraphrase"
@@ -204,10 +173,7 @@ class Paraphrase(ThresholdProblem, ClassProblem):
     def needs_threshold_fit(self) -> bool:
         if self.spec is None:
             return False
-        return self.spec.threshold_fitted or self.spec.threshold is None or self.fits_held_out
-
-    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        return [self.name_of(1)], getattr(self.spec, "thresholds", None) or [0.5]
+        return self.spec.threshold_fitted or self.spec.threshold is None
 
     def decide(self, logits: Array) -> Array:
         return (_join_classes(logits)[:, 0] > 0).astype(np.int64)

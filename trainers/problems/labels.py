@@ -1,7 +1,6 @@
 """Tasks with any number of labels for each row, and with a choice among some texts."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted
 from .blocks import Block, tabulate_confusions
-from .classes import Classification, ThresholdProblem
+from .classes import Calibrated, Classification
 from .metrics import (
     ACCURACY,
     Array,
@@ -55,7 +54,7 @@ def is_right(predictions: Array, labels: Array) -> NDArray[np.bool_]:
     return (predictions == labels) | (labels == IGNORED_LABEL)
 
 
-class MultiLabelClassification(ThresholdProblem, LabelledProblem):
+class MultiLabelClassification(Calibrated, LabelledProblem):
     """Any number of labels for each row; predictions and labels are 0 or 1, (N, K).
 
     Decision thresholds are fitted to the validation rows, before each evaluation and at the end:
@@ -71,19 +70,19 @@ class MultiLabelClassification(ThresholdProblem, LabelledProblem):
     )
     label_range = (0, 1)
     smooths_labels = True
-    of_each = " of each label"
+    fits_held_out = True
 
     @property
     def needs_threshold_fit(self) -> bool:
         return self.spec is not None  # a model without a description of its heads decides by itself
 
     @property
-    def fits_held_out(self) -> bool:
-        return True
-
-    def list_thresholds(self) -> tuple[Sequence[str], Sequence[float]]:
-        chosen = getattr(self.spec, "thresholds", None) or [0.5] * len(self.names)
-        return list(map(self.name_of, range(len(chosen)))), chosen
+    def caution(self) -> str:
+        chosen = (
+            "The decision threshold of each label was chosen on the validation rows, so metrics on "
+            "these rows are optimistic; judge the model by a test set."
+        )
+        return f"{chosen} {super().caution}".strip()
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
