@@ -140,27 +140,21 @@ def symmetric_kl(logits: Tensor, other: Tensor) -> Tensor:
     return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
 
 
-def diverge(head: Any, logits: Tensor, other: Tensor, labels: Tensor | None) -> Tensor:
+def diverge(head: Any, logits: Tensor, other: Tensor) -> Tensor:
     """Compare two predictions of a head for the same rows; see `MinBertForMultiTask.divergence`."""
     kind = head.outputs
-    if kind == "spans":
+    if head.task.is_token_level:
         raise ValueError(
-            "there is no divergence for a question_answering task, whose scores are of positions: "
-            "train it without r_drop"
+            f"there is no divergence for a {head.task.problem_type} task, whose scores are those "
+            "of tokens: train it without r_drop"
         )
     if logits.shape != other.shape:
         raise ValueError(
             f"logits of {tuple(logits.shape)} and {tuple(other.shape)}: a divergence needs two "
-            f"predictions for the same {'tokens' if kind == 'tags' else 'rows'}"
+            "predictions for the same rows"
         )
     if kind == "numbers":
         return head.standardize(logits - other).square().mean()
-    if kind == "tags":
-        losses = symmetric_kl(logits, other)
-        if labels is None:
-            return losses.mean()
-        counted = labels != -100
-        return losses.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
     if kind == "several_classes":
         pairs = zip(head.split(logits), head.split(other), strict=True)
         return torch.stack([symmetric_kl(*pair) for pair in pairs]).mean()

@@ -427,9 +427,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         for head in _unwrap(self._head(task)):
             head.label_smoothing = factor
 
-    def divergence(
-        self, task: str, logits: Tensor, other: Tensor, labels: Tensor | None = None
-    ) -> Tensor:
+    def divergence(self, task: str, logits: Tensor, other: Tensor) -> Tensor:
         """Compute how much two predictions of the same rows differ, for R-Drop.
 
         With the losses cross_entropy and bce this is the symmetric Kullback-Leibler
@@ -441,20 +439,18 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
             task: Name of the task.
             logits: Of one pass, as `decode` takes them.
             other: Of another pass over the same rows.
-            labels: Of a token_classification, (B, L): tokens with -100 do not count; None counts
-                all of them, paddings too.
 
         Returns:
-            The mean over the rows, or tokens, in float32, with gradients for both.
+            The mean over the rows, in float32, with gradients for both.
 
         Raises:
-            ValueError: If the task is of pre-training or question answering, or shapes differ.
+            ValueError: If the task is of pre-training, tags or questions, or shapes differ.
 
         Source: Liang et al. 2021, section 2.1 (half of this sum).
         """
         from .distillation import diverge
 
-        return diverge(self._head(task), logits, other, labels)
+        return diverge(self._head(task), logits, other)
 
     def distillation(
         self,
