@@ -21,7 +21,7 @@ from modeling_minbert.pooled import HEADS, PooledTask
 from trainers.problems import PROBLEMS
 
 # Fields of a task that its data would set, for types whose losses depend on them.
-DATA = {"labels": ["no", "yes"], "score_range": [0, 5], "num_choices": 4}
+DATA = {"labels": ["no", "yes"], "score_range": [0, 5]}
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
