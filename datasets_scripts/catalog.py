@@ -30,7 +30,6 @@ class DatasetRow:
     is_of_glue: bool = False
     undecided: tuple[str, ...] = ()  # labels of skipped rows, without agreement of the annotators
     scheme: Literal["spans", "plain"] | None = None  # of tags, as in a recipe
-    choice_columns: tuple[str, ...] | None = None
     is_of_course: bool = False  # of Stanford CS 224N, whose project has a format of predictions
 
 
@@ -201,15 +200,6 @@ DATASETS: dict[str, DatasetRow] = {
     ),
     "squad": _squad("v1.1", "rajpurkar/squad"),
     "squad_v2": _squad("v2.0", "rajpurkar/squad_v2"),
-    # Zellers et al. 2018; the labels of test.csv are secret
-    "swag": DatasetRow(
-        problem_type="multiple_choice",
-        files=_files("{}.csv", "train", "val", "test"),
-        columns=_columns(("sent1", "sent2"), "label"),
-        hub_id="allenai/swag:regular",
-        hub_columns=_columns(("sent1", "sent2"), "label"),
-        choice_columns=tuple(f"ending{number}" for number in range(4)),
-    ),
     "sample_sst": DatasetRow(
         "classification",
         labels=SENTIMENTS,

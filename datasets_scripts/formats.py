@@ -1,10 +1,9 @@
-"""The formats of rows with several labels, numbers, choices, or no label."""
+"""The formats of rows with several labels, numbers, or no label."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from string import ascii_uppercase
+from itertools import chain
 from typing import Any, Self
 
 import datasets
@@ -13,20 +12,13 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from modeling_minbert.texts import WINDOWS, pair_choices, tokenize
-
 from .checking import errors_of
 from .encoding import (
     IGNORED_LABEL,
-    SEVERAL_SEQUENCES,
-    Batch,
     Encoding,
     Feature,
     Row,
-    Types,
     encode_rows,
-    list_texts,
-    map_rows,
 )
 from .readers import Record, is_test, normalize_value, read_list, read_names, shorten
 from .row_format import (
@@ -34,8 +26,6 @@ from .row_format import (
     SentenceFormat,
     check_classes,
     find_class,
-    find_text_problem,
-    list_names,
     list_written,
     number_strata,
     parse_number,
@@ -296,138 +286,3 @@ class ContrastiveFormat(SentenceFormat):
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, is_contrastive=True)
-
-
-# Choices
-
-
-EXPECTED_CHOICES = 4  # of a task whose rows have not been read
-
-
-@dataclass(frozen=True)
-class ChoiceFormat(SentenceFormat):
-    """Rows with a context, ``sentence1``, ``choices`` and the index of the right one, ``label``.
-
-    A second text, ``sentence2``, is put before every choice: a question, or the start of a sentence
-    that the choices end. ``choice_columns`` are a column for each choice, or one column of lists,
-    whose length may differ. ``labels`` are names of the choices in their order, for the label.
-    """
-
-    num_choices: int | None = None  # of a row, at most; from the rows
-    written_type = None  # a label depends on the choices of its row alone
-    label_names = None  # the choices of every row are others
-
-    @property
-    def columns(self) -> Types:
-        return super().columns | {"choices": ["string"]}
-
-    @property
-    def text_names(self) -> tuple[str, ...]:
-        return (*super().text_names, "choices")
-
-    def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
-        # questions of one passage are learned together
-        return ("sentence1",) if "sentence2" in self.text_names else self.text_names
-
-    @property
-    def choice_columns(self) -> tuple[str, ...]:
-        """The columns of the choices."""
-        return self.data.choice_columns or ()
-
-    @property
-    def choice_names(self) -> tuple[str, ...]:
-        """Names of the choices, from the recipe or the dataset."""
-        return self.labels or self.declared or ()
-
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
-        count = len(self.choice_columns)
-        if count == 1:
-            choices = [row for rows in splits.values() for row in list_written(rows, "choices")]
-            count = max(map(len, choices), default=0)
-        if self.choice_names and len(self.choice_names) < count:
-            raise ValueError(
-                f"{where}: labels={list(self.choice_names)} must name all of the {count} choices "
-                "of a row"
-            )
-        return replace(self, num_choices=count)
-
-    def parse(self, record: Record, texts: list[str], split: str) -> Row:
-        choices, names = self.read_choices(record)
-        text = normalize_value(record.values.get(str(self.data.label_column)))
-        label = None
-        if not is_test(split) or text not in {"", "-1"}:  # kept secret
-            if not text:
-                raise ValueError("no label")
-            count = len(choices)
-            wanted, known = text, tuple(self.choice_names or names)[:count]
-            if not known:  # numbers, and letters after all of them
-                known = (*map(str, range(count)), *ascii_uppercase[:count])
-                wanted = text.upper()
-            if wanted not in known:
-                raise ValueError(
-                    f"label {shorten(text)!r} names no choice; the {count} choices are named "
-                    f"{list_names(known)}"
-                )
-            label = known.index(wanted) % count
-        return {"choices": list(map(str.strip, choices)), "label": label}
-
-    def read_choices(self, record: Record) -> tuple[list[str], Sequence[str]]:
-        """Return the choices of a record, and their names, if they have any; or a ValueError."""
-        values: list[Any] = [record.values.get(column) for column in self.choice_columns]
-        names: Sequence[str] = ()
-        places = [f"column {column!r}" for column in self.choice_columns]
-        if len(values) == 1:
-            column = places[0]
-            value: Any = values[0]
-            # {"label": ["A", ...], "text": [...]}, as in the copies of CommonsenseQA and ARC
-            if isinstance(value, Mapping):
-                value, labels = value.get("text"), value.get("label")
-                names = list(map(normalize_value, labels)) if isinstance(labels, list) else ()
-            if not isinstance(value, list) or len(names) not in (0, len(value)):
-                raise ValueError(
-                    f"{column} holds {shorten(repr(values[0]))}, not a list of choices"
-                )
-            values = value
-            if len(values) < 2:
-                raise ValueError(f"{column} has {len(values)} choice(s), at least two are needed")
-            places = [f"choice {number} of {column}" for number, _ in enumerate(values)]
-        if problem := find_text_problem(values, places):
-            raise ValueError(problem)
-        return values, names
-
-    def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
-        """Tokenize the pairs of a context and each of its choices; a missing one is padding."""
-        if encoding.pair_encoding != "joint" or encoding.truncation == WINDOWS:
-            raise ValueError(
-                f"pair_encoding={encoding.pair_encoding!r}, truncation={encoding.truncation!r}, "
-                "but every choice is one sequence with its context: give pair_encoding='joint', "
-                "and no windows"
-            )
-        if encoding.num_choices is None:
-            count = self.num_choices or len(self.choice_columns)
-            encoding = replace(encoding, num_choices=count)
-        labels: Types = {"labels": "int64"}
-        return map_rows(rows, _encode_choices, tokenizer, encoding, SEVERAL_SEQUENCES, labels)
-
-    def head_facts(self, train: Dataset | None) -> Row:
-        columns = len(self.choice_columns)
-        count = self.num_choices or (columns if columns > 1 else EXPECTED_CHOICES)
-        return super().head_facts(train) | {"num_choices": count}
-
-
-def _encode_choices(batch: Batch, *, tokenizer: Tokenizer, encoding: Encoding) -> Batch:
-    sizes = list(map(len, batch["choices"]))
-    num_choices = encoding.num_choices or max(sizes)
-    if max(sizes) > num_choices:
-        raise ValueError(f"a row has {max(sizes)} choices, but the task takes {num_choices}")
-    rows = zip(list_texts(batch), batch["choices"], strict=True)
-    pairs = [pair for texts, choices in rows for pair in pair_choices(texts, choices)]
-    encoded = tokenize(tokenizer, pairs, encoding)
-    columns: Batch = {}
-    for name, padding in (("input_ids", tokenizer.pad_token_id or 0), ("token_type_ids", 0)):
-        sequences = iter([getattr(pair, name)[0] for pair in encoded])
-        columns[name] = [
-            [*islice(sequences, size), *([[padding]] * (num_choices - size))] for size in sizes
-        ]
-    columns["length"] = [max(map(len, row)) for row in columns["input_ids"]]
-    return columns

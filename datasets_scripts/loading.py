@@ -565,13 +565,8 @@ def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
         for values in zip(*batch.values(), strict=True):
             texts = []
             for value in values:
-                if (
-                    isinstance(value, list) and len(values) > 1
-                ):  # choices; words alone have an order
-                    texts.append("\0".join(sorted(map(_simplify, value))))
-                else:
-                    joined = " ".join(value) if isinstance(value, list) else str(value)
-                    texts.append(_simplify(joined))
+                joined = " ".join(value) if isinstance(value, list) else str(value)
+                texts.append(_simplify(joined))
             yield digest_text("\0\0".join(sorted(texts)))
 
 

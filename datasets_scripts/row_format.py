@@ -165,7 +165,7 @@ class RowFormat(ABC):
         values = [record.values.get(column) for column in columns]
         problem = record.problem
         if not problem:
-            problem = find_text_problem(values, [f"column {column!r}" for column in columns])
+            problem = find_text_problem(values, columns)
         return [text if isinstance(text, str) else "" for text in values], problem
 
     @cached_property
@@ -212,8 +212,7 @@ class RowFormat(ABC):
         """Yield the texts of all rows, row by row."""
         columns = [rows[name][:] for name in self.text_names]
         for row in zip(*columns, strict=True):
-            for value in row:
-                yield from value if isinstance(value, list) else (value,)
+            yield from row
 
     def cut_share(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> float | None:
         """Return the share of the tokens of rows that `encode` cuts; None if it keeps all."""
@@ -224,7 +223,7 @@ class RowFormat(ABC):
         data = self.data
         labels = () if is_test(split) else (data.label_column, *(data.label_columns or ()))
         columns = (*(data.text_columns or ()), *labels, data.id_column)
-        return tuple(column for column in (*columns, *(data.choice_columns or ())) if column)
+        return tuple(column for column in columns if column)
 
     def strata(self, rows: Dataset) -> NDArray[np.int64]:
         """Number the strata that training and validation rows are drawn from, (N,)."""
@@ -305,13 +304,13 @@ def parse_number(text: str) -> float:
     return float(number)
 
 
-def find_text_problem(values: Sequence[object], places: Sequence[str]) -> str:
+def find_text_problem(values: Sequence[object], columns: Sequence[str]) -> str:
     """Return what is wrong with values that should be texts; empty if they are."""
-    for value, place in zip(values, places, strict=True):
+    for value, column in zip(values, columns, strict=True):
         if value is None or (isinstance(value, str) and is_blank(value)):
-            return f"empty text in {place}"
+            return f"empty text in column {column!r}"
         if not isinstance(value, str):
-            return f"{place} holds {shorten(repr(value))}, not text"
+            return f"column {column!r} holds {shorten(repr(value))}, not text"
     return ""
 
 
@@ -355,8 +354,7 @@ class SentenceFormat(RowFormat):
 
     @property
     def columns(self) -> Types:
-        names = SENTENCES[: len(self.data.text_columns or ())]
-        return {**dict.fromkeys(names, "string"), "label": self.label_type}
+        return {**dict.fromkeys(self.text_names, "string"), "label": self.label_type}
 
     def parse(self, record: Record, texts: list[str], split: str) -> Row:
         label = self.read_label(record)

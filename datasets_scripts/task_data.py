@@ -39,11 +39,6 @@ if TYPE_CHECKING:  # a recipe that names no built-in dataset does not load them
 
 FILE_KEYS = tuple(f"{split}_file" for split in MAIN_SPLITS)
 HELD_OUT_SHARE = 0.1
-HINTS = {
-    "score_range": "[low, high], such as [0, 5]",
-    "choice_columns": "a column for each choice, such as [ending0, ending1], or one column with "
-    "lists of choices",
-}
 # Keys that another one leaves without effect.
 CONFLICTS = {
     "validation_share": "validation_file",
@@ -58,7 +53,7 @@ class RowKind:
     """What the data of a problem type need, known before the module of their format is loaded.
 
     Args:
-        row_format: Class of the format in this package, as in ``formats:ChoiceFormat``.
+        row_format: Class of the format in this package, as in ``formats:ContrastiveFormat``.
         text_counts: Numbers of texts that a row may have.
         keys: The keys of a recipe that this type has, and not every type.
         required: Keys that a recipe must give.
@@ -104,12 +99,6 @@ ROW_KINDS: dict[str, RowKind] = {
     "regression": RowKind(
         "formats:RegressionFormat", (1, 2), (*LABELED, "label_columns"), required=("text_columns",)
     ),
-    "multiple_choice": RowKind(
-        "formats:ChoiceFormat",
-        (1, 2),
-        ("label_column", "labels", "choice_columns", *CSV),
-        required=("text_columns", "label_column", "choice_columns"),
-    ),
     "contrastive": RowKind("formats:ContrastiveFormat", (1, 2, 3), CSV, ("text_columns",)),
     "token_classification": RowKind(
         "tagging:TagFormat",
@@ -153,7 +142,6 @@ class TaskData:
     label_column: Column | None = option(None)
     label_columns: Columns | None = option(None)
     label_separator: Text | None = option(None)
-    choice_columns: Columns | None = option(None)
     id_column: Text | None = option(None)
     delimiter: Delimiter | None = option(None)
     quoting: bool | None = option(None)
@@ -249,9 +237,7 @@ class TaskData:
     @property
     def reading_keys(self) -> dict[str, Any]:
         """The keys that say where the texts of a row are in a file."""
-        options = {"choice_columns": self.choice_columns}
-        if self.files:
-            options |= vars(self.file_format)
+        options = vars(self.file_format) if self.files else {}
         given = {key: value for key, value in options.items() if value is not None}
         return {"text_columns": list(self.text_columns or ()), **given}
 
@@ -293,7 +279,6 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
         score_range=row.score_range,
         metrics=data.metrics or row.metrics,
         scheme=row.scheme,
-        choice_columns=row.choice_columns,
     )
     if not row.files:  # a sample of this package
         if data.data_dir is not None:
@@ -349,9 +334,9 @@ def _check_type(data: TaskData) -> None:
             raise ValueError(f"{where}: {data.problem_type} tasks have no {key}; remove it")
     for key in kind.required:
         if getattr(data, key) is None:
-            raise ValueError(
-                f"{where}: {key} is missing; give {HINTS.get(key, 'the columns of your rows')}"
-            )
+            is_range = key == "score_range"
+            what = "[low, high], such as [0, 5]" if is_range else "the columns of your rows"
+            raise ValueError(f"{where}: {key} is missing; give {what}")
     columns = data.text_columns or ()
     if len(columns) not in kind.text_counts:
         raise ValueError(
@@ -359,7 +344,7 @@ def _check_type(data: TaskData) -> None:
             f"{' or '.join(map(str, kind.text_counts))} text_columns, got {list(columns)}"
         )
     labels = (data.label_column, *(data.label_columns or ()))
-    if both := [name for name in (*columns, *(data.choice_columns or ())) if name in labels]:
+    if both := [name for name in columns if name in labels]:
         raise ValueError(
             f"{where}: {both[0]!r} is a column of texts and of labels, so the model would read the "
             "labels; remove it from the columns of texts"

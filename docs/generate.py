@@ -26,7 +26,6 @@ DATA = {
     "score_range": [0, 5],
     "outputs": ["a"],
     "classes": [["no", "yes"]],
-    "num_choices": 4,
 }
 
 

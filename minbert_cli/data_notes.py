@@ -120,10 +120,9 @@ def describe_prompts(rows: TaskRows, prompts: Mapping[str, str] | None) -> list[
 def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
     """Tell of validation rows with a text, or questions with a passage, of a training row."""
     train, validation = rows.splits["train"], rows.splits["validation"]
-    texts = rows.row_format.text_names
-    names = [name for name in rows.row_format.unit_columns(train) if name in texts[:2]]
-    if len(texts) < 2 or not names or "choices" in names:  # equal rows are counted elsewhere
+    if len(rows.row_format.text_names) < 2:  # equal rows are counted elsewhere
         return []
+    names = rows.row_format.unit_columns(train)
     what = "their passage" if task.answers_questions else "a text"
     known = {key for name in names for key in digest_alike(train, [name])}
     keys = zip(*(digest_alike(validation, [name]) for name in names), strict=True)

@@ -36,7 +36,7 @@ class Result(NamedTuple):
     """What a call gets for each of its rows, by task: predictions, or as `VECTORS` vectors."""
 
     values: dict[str, list[Any]]
-    tokens: int  # those of its rows; of choices none
+    tokens: int  # those of its rows; 0 if its task splits them, as tags
 
 
 class BusyError(Exception):

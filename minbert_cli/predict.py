@@ -18,10 +18,7 @@ def predict(
     checkpoint: Annotated[str, typer.Argument(parser=to_location, help="folder or Hub id")],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="texts; for a task on pairs, first and second texts alternate; for one on choices,"
-            " a context and its choices"
-        ),
+        typer.Argument(help="texts; for a task on pairs, first and second texts alternate"),
     ] = None,
     file: Annotated[
         Path | None,
@@ -82,7 +79,6 @@ def predict(
     \b
     minbert predict CHECKPOINT --task sst "a text" "another one"
     minbert predict CHECKPOINT --task quora < pairs.tsv                  # two columns
-    minbert predict CHECKPOINT --task swag "a context" "a choice" "another choice"
     minbert predict CHECKPOINT --task sst --file texts.txt --output predictions.csv
     minbert predict CHECKPOINT --file reviews.csv --text_columns review  # a table
     minbert predict CHECKPOINT --task all --file texts.txt               # or --task sst,topics
@@ -90,9 +86,9 @@ def predict(
     minbert predict CHECKPOINT --embed vectors.npy --file sentences.txt
 
     Texts come from the command line, a file, or the standard input: one per line; the two texts of
-    a pair, or a context and its choices, are separated by tabs. Tables are read as in training: the
-    task knows its columns, or --text_columns names them. Results are tab-separated columns (for
-    tags one line per entity), CSV or JSON lines; of several tasks one line per text or pair.
+    a pair are separated by a tab. Tables are read as in training: the task knows its columns, or
+    --text_columns names them. Results are tab-separated columns (for tags one line per entity), CSV
+    or JSON lines; of several tasks one line per text or pair.
     CHECKPOINT is a folder or a Hub id of minBERT, BERT or sentence-transformers.
     """  # noqa: D301  \b keeps the lines of a paragraph
     args = SimpleNamespace(**locals())

@@ -21,7 +21,7 @@ from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 Model = MinBertModel | MinBertForMultiTask
-# Texts of a row: one, several, several with choices, or words.
+# Texts of a row: one, two, or words.
 TextRow = Any
 
 # The name for all tasks that take the given texts.
@@ -128,17 +128,19 @@ def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
 def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
     """Yield the texts of a line with tabs as a row of a task that takes several.
 
-    Of words that are ``given`` on a command line two, or for a task with choices all, are a row.
+    Two texts that are ``given`` on a command line are a row.
     """
     rest = iter(texts)
     for number, text in enumerate(rest, start=1):
         columns = text.split("\t")
         if len(columns) == 1 and is_given:
-            columns += islice(rest, None if task.offers_choices else 1)
-        try:
-            yield task.make_row(columns)
-        except ValueError as error:
-            raise ValueError(f"row {number} has {error}") from None
+            columns += islice(rest, 1)
+        if len(columns) != task.num_texts or not all(map(str.strip, columns)):
+            raise ValueError(
+                f"row {number} has {len(columns)} text(s), but the task takes a pair: two columns "
+                "separated by a tab, or two texts on the command line"
+            )
+        yield tuple(columns)
 
 
 def run(args: SimpleNamespace) -> None:
@@ -244,7 +246,7 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
     """Return the task that says how lines or the rows of a table become rows.
 
     Rows are pairs if all tasks take them, or if any does and a tab is there, or two columns are
-    named. They are contexts with choices only if no task takes anything else.
+    named.
 
     Raises:
         ValueError: If the tasks were trained on different columns, and none are named.
@@ -257,9 +259,8 @@ def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
                 f"{' and '.join(map(str, map(list, sorted(trained))))}; give --text_columns"
             )
     has_pairs = len(source.columns) > 1 if source.lines is None else "\t" in "".join(source.lines)
-    plain = [spec for spec in specs if not spec.offers_choices] or specs
-    singles = [spec for spec in plain if spec.num_texts == 1]
-    others = [spec for spec in plain if spec.num_texts > 1]
+    singles = [spec for spec in specs if spec.num_texts == 1]
+    others = [spec for spec in specs if spec.num_texts > 1]
     return others[0] if others and (has_pairs or not singles) else singles[0]
 
 
@@ -291,15 +292,12 @@ def flatten(task: str, prediction: Any) -> Iterator[tuple[str, Any]]:
 
 
 def name_texts(row: TextRow) -> Row:
-    """Name the texts of a row, and its choices if it has any."""
+    """Name the texts of a row."""
     if isinstance(row, str):
         return {"text": row}
     if isinstance(row, list):  # words, which are part of the prediction
         return {}
-    return {
-        f"text{number}" if isinstance(part, str) else "choices": part
-        for number, part in enumerate(row, start=1)
-    }
+    return {f"text{number}": text for number, text in enumerate(row, start=1)}
 
 
 def check_vectors(model: Any, checkpoint: str, other_way: str = "") -> None:

@@ -266,8 +266,8 @@ def parse_tasks(
         if not any(task.head.get("calibrate") for task in tasks.values()):
             raise ValueError(
                 "calibrate: no task predicts probabilities, as classification, "
-                "multi_label_classification, multiple_choice, token_classification, and "
-                "paraphrase with loss bce do; leave it out"
+                "multi_label_classification, token_classification, and paraphrase with loss bce "
+                "do; leave it out"
             )
     return tasks, texts
 

@@ -374,8 +374,6 @@ def advise(run: Run) -> str:
         if getattr(task, "words", None) == "given":
             return f"minbert predict {folder} --task {name} --file WORDS.conll"
         texts = [task.example_row] if isinstance(task.example_row, str) else list(task.example_row)
-        if isinstance(texts[-1], list):  # choices
-            texts[-1:] = texts[-1]
         quoted = " ".join(f'"{text}"' for text in texts)
         return f"minbert predict {folder} --task {name} {quoted}"
     return f"minbert finetune RECIPE --model_name_or_path {folder}"

@@ -128,7 +128,7 @@ class Rerank(Struct, forbid_unknown_fields=True):
 class PredictAll(Struct, forbid_unknown_fields=True):
     """Body of our own route: rows for several tasks; None for all that take such rows."""
 
-    rows: list[str | list[str | list[str]]]
+    rows: list[str | list[str]]
     tasks: list[str] | None = None
     top_k: int | None = None
 
@@ -192,7 +192,7 @@ class Server:
             limit = self.settings.max_rows_per_request
             raise RequestError(413, f"{len(rows)} rows in a request, but at most {limit} may be")
         for number, row in enumerate(rows):
-            if not all(map(str.strip, list_texts(row))):
+            if not all(map(str.strip, [row] if isinstance(row, str) else row)):
                 raise RequestError(422, f"row {number} has an empty text")
         given = tuple((name, value) for name, value in options.items() if value is not None)
         key = Key(None if tasks is None else tuple(tasks), given)
@@ -255,11 +255,6 @@ class Server:
     def list_models(self) -> list[str]:
         """Return the names of models: the checkpoint, and each of its tasks."""
         return [self.name, *(f"{self.name}/{task}" for task in self.tasks)]
-
-
-def list_texts(row: str | Sequence[Any]) -> list[str]:
-    """Return all texts of a row."""
-    return [row] if isinstance(row, str) else [text for part in row for text in list_texts(part)]
 
 
 def refuse(body: Struct) -> None:

@@ -78,7 +78,7 @@ def read_table(
     from datasets_scripts import TaskData, load_format
 
     stored = getattr(task, "data_keys", None) or {}
-    kind, columns, choices, count = find_columns(named, stored, None if is_single else task)
+    kind, columns, count = find_columns(named, stored, None if is_single else task)
     records: Iterable[Record]
     if (suffix := find_suffix(path)) == CONLL:
         from datasets_scripts.tagging import read_conll
@@ -92,8 +92,8 @@ def read_table(
         records = read_squad(path, columns)
     else:
         columns, file_format = choose_columns(path, columns, stored, count)
-        records = read_records(path, (*columns, *choices), file_format=file_format)
-    data = TaskData("", problem_type=kind, text_columns=columns, choice_columns=choices)
+        records = read_records(path, columns, file_format=file_format)
+    data = TaskData("", problem_type=kind, text_columns=columns)
     row_format = None if kind is None else load_format(data)
     rows, invalid = [], []
     for record in records:
@@ -113,7 +113,7 @@ def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
     """Return the texts of a row, and what is wrong with them; words if there is no format."""
     if row_format is not None:
         values = row_format.to_row(record, 0, "test")
-        texts = [values.get(name, []) for name in row_format.text_names]
+        texts = [values[name] for name in row_format.text_names]
         return texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
     row = record.values.get(column)
     words = row if isinstance(row, list) else [row]
@@ -123,24 +123,21 @@ def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
 
 def find_columns(
     named: tuple[str, ...], stored: Mapping[str, Any], task: MinBertTask | None
-) -> tuple[str | None, tuple[str, ...], tuple[str, ...], int]:
+) -> tuple[str | None, tuple[str, ...], int]:
     """Find the columns of the rows of a task, or of single texts without one.
 
     Returns:
-        The type of the rows, None for lists of words; the columns of texts and those of choices;
-        and how many columns of texts there must be.
+        The type of the rows, None for lists of words; the columns of texts; and how many columns
+        there must be.
     """
     columns, any_texts = named or tuple(stored.get("text_columns", ())), "contrastive"
     if task is None:
-        return any_texts, columns, (), 1
+        return any_texts, columns, 1
     if task.answers_questions:
-        return task.problem_type, columns or ("question", "context"), (), 2
-    if task.offers_choices:
-        choices = tuple(stored.get("choice_columns", ()))
-        return task.problem_type, columns, choices, 1 + getattr(task, "has_question", 0)
+        return task.problem_type, columns or ("question", "context"), 2
     if task.is_token_level:
-        return None, columns or ("tokens",), (), 1
-    return any_texts, columns, (), task.num_texts
+        return None, columns or ("tokens",), 1
+    return any_texts, columns, task.num_texts
 
 
 def choose_columns(

@@ -90,8 +90,6 @@ class Predictor:
         rows.check_count("top_k", self.top_k)
         if task.problem_type == "question_answering":
             return spans.QuestionReader(model, name, task, encoding)
-        if task.problem_type == "multiple_choice":
-            return spans.ChoiceReader(model, name, encoding, task.num_texts)
         self.group = (task.num_texts, encoding)
         return rows.TextReader(model, name, encoding, task.num_texts)
 
@@ -131,9 +129,6 @@ class Predictor:
             return self.plan.finish(vectors, scale)
         if isinstance(reader, spans.QuestionReader):
             return reader.describe_answers(found["answers"].tolist(), top_k)
-        if isinstance(reader, spans.ChoiceReader):
-            scores = found["scores"][:, 0].tolist()
-            return reader.describe_logits(scores, self.task.temperature, top_k)
         values = {kind: array.tolist() for kind, array in found.items()}
         return rows.describe_texts(self.task, values, top_k)
 

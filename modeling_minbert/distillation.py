@@ -54,19 +54,6 @@ def align_outputs(task: Any, teacher: Any) -> Callable[[Tensor], Tensor]:
         own, other = (getattr(described, key, None) for described in (task, teacher))
         if own != other:
             raise ValueError(f"it has the {key} {other}, but the task to learn has {own}")
-    if task.offers_choices:
-        if teacher.has_question != task.has_question:
-            kinds = ("contexts with a question", "contexts without a question")
-            own, other = kinds if task.has_question else reversed(kinds)
-            raise ValueError(f"it has {other}, but the task to learn has {own}")
-
-        from .choices import lowest
-
-        def fit_choices(values: Tensor) -> Tensor:
-            missing = task.num_choices - values.shape[-1]  # below 0, some are cut off
-            return F.pad(values, (0, missing), value=lowest(values))
-
-        return fit_choices
     # the outputs of a regression are named by its targets
     labels, others = (
         list(getattr(described, "labels", None) or getattr(described, "targets", None) or ())
@@ -123,9 +110,7 @@ def distill(
         pairs = zip(head.split(logits), head.split(known), strict=True)
         losses = torch.stack([match_classes(*pair, temperature) for pair in pairs]).mean(dim=0)
     else:
-        # a low temperature would make the logits of missing choices infinite
-        own, others = (values.float().clamp(min=IMPOSSIBLE) for values in (logits, known))
-        losses = match_classes(own, others, temperature)
+        losses = match_classes(values, known, temperature)
     if kind == "tags" and labels is not None:
         is_taught = is_taught & (labels != -100)
     return losses.masked_fill(~is_taught, 0).sum() / is_taught.sum().clamp(min=1)

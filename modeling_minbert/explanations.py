@@ -72,7 +72,7 @@ def _check_task(tokenizer: Any, predictor: Any) -> list[str]:
     name = predictor.name
     is_pooled = isinstance(predictor, PooledPredictor)
     spec: Any = predictor.head.task if is_pooled else None
-    if spec is None or spec.is_unlabelled or spec.offers_choices:
+    if spec is None or spec.is_unlabelled:
         raise ValueError(f"task {name!r}: explain takes tasks that score texts, or pairs of them")
     if spec.truncation != "head":
         raise ValueError(

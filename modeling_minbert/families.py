@@ -283,10 +283,13 @@ FREE = (
 
 # Heads of stock models, and the fields of a task of which they can be the head.
 LAST = {"pooling_layer": -1}
-POOLED = {"head": "linear", "pooling": "pooler", **LAST}
 STOCK_HEADS: dict[str, dict[str, object]] = {
-    "ForSequenceClassification": {"problem_type": "classification", **POOLED},
-    "ForMultipleChoice": {"problem_type": "multiple_choice", **POOLED},
+    "ForSequenceClassification": {
+        "problem_type": "classification",
+        "head": "linear",
+        "pooling": "pooler",
+        **LAST,
+    },
     "ForTokenClassification": {"problem_type": "token_classification", **LAST},
     "ForQuestionAnswering": {"problem_type": "question_answering", **LAST},
 }

@@ -3,7 +3,7 @@
 
 import copy
 import marshal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
@@ -22,13 +22,11 @@ from .rows import Pooling, RowKind, find_prompt
 from .texts import Encoding, Fields
 
 # What the logits of a head are, for divergences and distillation: those of the classes of a row,
-# of several sets of classes one after the other, or of its choices, one for each yes or no, a
-# score, numbers, vectors, those of the classes of a token, or of the first and the last token of
-# an answer.
+# of several sets of classes one after the other, one for each yes or no, a score, numbers, vectors,
+# those of the classes of a token, or of the first and the last token of an answer.
 Outputs = Literal[
     "classes",
     "several_classes",
-    "choices",
     "outcomes",
     "scores",
     "numbers",
@@ -45,7 +43,6 @@ ProblemType = Literal[
     "paraphrase",
     "similarity",
     "regression",
-    "multiple_choice",
     "contrastive",
     "token_classification",
     "question_answering",
@@ -181,7 +178,6 @@ class MinBertTask:
         predicts_masked_tokens: Whether the task needs the masked-language-model head.
         predicts_next_sentence: Whether the task needs the next-sentence head.
         answers_questions: Whether predictions are answers from texts.
-        offers_choices: Whether rows have a list of choices, one of which is predicted.
         has_classes: Whether every row has one class, by which rows can be drawn.
         hub_type: What transformers' pipelines call the type; None if there is no pipeline.
         extra_targets: Keyword arguments of `forward` that only this type of task takes.
@@ -194,7 +190,6 @@ class MinBertTask:
     predicts_masked_tokens: ClassVar[bool] = False
     predicts_next_sentence: ClassVar[bool] = False
     answers_questions: ClassVar[bool] = False
-    offers_choices: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
     hub_type: ClassVar[HubType | None] = None
     extra_targets: ClassVar[tuple[str, ...]] = ()
@@ -278,19 +273,6 @@ class MinBertTask:
     def example_row(self) -> Any:
         """An example of a row for `predict`."""
         return "A sentence." if self.num_texts == 1 else ("A first.", "A second.")
-
-    def make_row(self, columns: Sequence[str]) -> Any:
-        """Make a row for `predict` of its texts in the columns of a line.
-
-        Raises:
-            ValueError: If their number is wrong, or one is blank.
-        """
-        if len(columns) != self.num_texts or not all(map(str.strip, columns)):
-            raise ValueError(
-                f"{len(columns)} text(s), but the task takes a pair: two columns separated by a "
-                "tab, or two texts on the command line"
-            )
-        return tuple(columns)
 
     def count_layers(self, num_hidden_layers: int) -> int | None:
         """Return the number of layers to compute, from the bottom; None for all."""
@@ -452,7 +434,7 @@ def check_labels(batch: TaskBatch, task: Any) -> None:
 
 
 def find_padding(batch: TaskBatch, padding: int | None) -> Tensor:
-    """Find the sequences of padding alone, which fill up a row or a batch, (N,), bool."""
+    """Find the sequences of padding alone, which fill up a batch, (N,), bool."""
     ids: Any = ids_of(batch.inputs)
     tokens = ids if batch.offsets is None else ids[0, batch.offsets[:-1].long()].unsqueeze(1)
     tokens = tokens.flatten(0, -2)  # (N, L), or the first of each

@@ -10,7 +10,6 @@ from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 
@@ -108,9 +107,9 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         """Compute one task, or several tasks in one pass of the encoder.
 
         Args:
-            input_ids: (B, L), or (B, S, L) for a task of S sequences a row: separate pairs, choices
-                and contrastive texts. A packed batch has all of them, those of a row adjacent. For
-                a task with `truncation` `windows` these are the windows of all texts, (N, L), with
+            input_ids: (B, L), or (B, S, L) for a task of S sequences a row: separate pairs and
+                contrastive texts. A packed batch has all of them, those of a row adjacent. For a
+                task with `truncation` `windows` these are the windows of all texts, (N, L), with
                 `num_windows` of each text, (B,) or (B, 2).
             attention_mask: As the ids, like all further inputs.
             token_type_ids: See `MinBertModel`.
@@ -281,13 +280,12 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         Args:
             task: Name of a task that scores texts, such as a classification; none about tokens or
                 vectors.
-            sentences: Rows as for `predict`: sentences, pairs of them, or contexts with choices.
+            sentences: Rows as for `predict`: sentences, or pairs of them.
             **batching: See `Batching`; computed in float32 by default.
 
         Returns:
             Float32 logits on the CPU, (number of rows, K); scores in units of the range for a
-            similarity, (number of rows, 1). Of multiple choice the lowest number where a row has
-            fewer choices than others.
+            similarity, (number of rows, 1).
 
         Raises:
             ValueError: If there is no such task, or it has another type; else as for `predict`.
@@ -298,10 +296,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         check_container(sentences, task)
         options = Batching(precision="float32") | batching
         computed = self._compute_rows([predictor], sentences, options)
-        targets = [predictor.teach() for _ in computed]
-        # rows that were read together may all have fewer choices than others
-        width, least = max(part.shape[1] for part in targets), torch.finfo(torch.float32).min
-        return torch.cat([F.pad(part, (0, width - part.shape[1]), value=least) for part in targets])
+        return torch.cat([predictor.teach() for _ in computed])
 
     def decode(self, task: str, logits: Tensor) -> Tensor:
         """Convert logits of a task to predictions.

@@ -379,7 +379,7 @@ class PooledHead(MinBertHead):
         """Return what predictions are made of: `scores`, or `probabilities` and `decisions`."""
         if self.outputs == "scores":
             return {"scores": self.decode(logits).unsqueeze(-1)}
-        if self.outputs in ("numbers", "vectors", "choices"):
+        if self.outputs in ("numbers", "vectors"):
             return {"scores": logits}
         return {"probabilities": self.probabilities(logits), "decisions": self.decode(logits)}
 

@@ -18,15 +18,11 @@ WINDOW, DOCUMENTS = 16_384, 512
 # Default tokens of a batch: what fits the caches of a CPU.
 CPU_TOKENS = 1_024
 # The files of an export to ONNX, beside its tokenizer.json, and their version.
-ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 3
+ONNX_FILE, ONNX_SETTINGS, ONNX_VERSION = "model.onnx", "minbert.json", 4
 Pooling = Literal["cls", "pooler", "mean", "max"]
 # What rows of `predict` are.
-RowKind = Literal["single texts", "pairs", "contexts with choices"]
-ONE: dict[RowKind, str] = {
-    "single texts": "a single text",
-    "pairs": "a pair",
-    "contexts with choices": "a context with choices",
-}
+RowKind = Literal["single texts", "pairs"]
+ONE: dict[RowKind, str] = {"single texts": "a single text", "pairs": "a pair"}
 Vectors = TypeVar("Vectors")  # tensors or arrays
 # The tokens of rows, and what predicts them.
 Group = tuple[list[Any], list[Any]]
@@ -109,11 +105,7 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
 
 def find_kind(row: object) -> RowKind:
     """Return of what kind a row is; a list of words looks like a pair."""
-    row = read_row(row)
-    if isinstance(row, str):
-        return "single texts"
-    has_choices = isinstance(row, tuple | list) and row and isinstance(row[-1], tuple | list)
-    return "contexts with choices" if has_choices else "pairs"
+    return "single texts" if isinstance(row, str) else "pairs"
 
 
 def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
@@ -329,7 +321,7 @@ class MinBertPredicting:
         one `pooling_layer`.
 
         Args:
-            sentences: Sentences, pairs (first, second), or contexts with choices.
+            sentences: Sentences, or pairs (first, second).
             tasks: Names of the tasks; None for all that take such rows.
             top_k: As in `predict`, for all tasks.
             **batching: See `Batching`.

@@ -1,5 +1,5 @@
 # Copyright 2026 The minBERT authors. SPDX-License-Identifier: Apache-2.0
-"""Words, choices and answers: what rows of such tasks are, and what is found in them.
+"""Words and answers: what rows of such tasks are, and what is found in them.
 
 As `rows.py` without torch. Shapes: W windows of a question.
 """
@@ -7,7 +7,6 @@ As `rows.py` without torch. Shapes: W windows of a question.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ from .pieces import (
     split_questions,
     split_sentences,
 )
-from .rows import TextReader, check_rows, check_unicode
-from .texts import Encoded, Encoding, Row, pair_choices, tokenize
+from .rows import check_rows, check_unicode
+from .texts import Encoded, Encoding, Row
 
 # Words and their tags
 
@@ -143,61 +142,6 @@ def find_entities(row: Words, tags: Sequence[str], scores: Sequence[float]) -> l
         entity = {"label": label, "text": text, "start": start, "end": end}
         entities.append(entity | {"score": sum(of_words) / len(of_words)})
     return entities
-
-
-# Choices
-
-
-class ChoiceReader(TextReader):
-    """Reads contexts with choices.
-
-    Choices do not depend on each other: each is encoded by itself with its context, so that rows
-    may have any number of them.
-
-    Attributes:
-        choices: Those of each row.
-    """
-
-    choices: list[tuple[str, ...]]
-
-    def encode(self, rows: Sequence[object], first: int) -> list[Encoded]:
-        """Tokenize the choices of rows, of which the first one has the number `first`.
-
-        A row is a context, optionally a question, and a list of at least two choices. Tasks that
-        were trained with questions need them.
-        """
-        has_question: bool = self.model.config.task(self.name).has_question
-        text, example = ("a", "'A question?', ") if has_question else ("optionally a", "")
-        self.choices, pairs = [], []
-        for index, given in enumerate(rows, first):
-            row = tuple(given) if isinstance(given, tuple | list) else ()
-            texts, choices = row[:-1], row[-1] if row and isinstance(row[-1], tuple | list) else ()
-            is_text = all(isinstance(text, str) for text in (*texts, *choices))
-            if len(texts) not in (2 if has_question else 1, 2) or len(choices) < 2 or not is_text:
-                raise ValueError(
-                    f"{self.name}: row {index} must be a context, {text} question, and a list of "
-                    f"at least two choices, as in ('A context.', {example}['A choice.', "
-                    f"'Another one.']), got {given!r}"
-                )
-            check_unicode((*texts, *choices), index, self.name)
-            self.choices.append(tuple(choices))
-            # as in training, without spaces at the ends
-            pairs += pair_choices(list(map(str.strip, texts)), map(str.strip, choices))
-        return tokenize(self.model.tokenizer, pairs, self.encoding)
-
-    def describe_logits(
-        self, logits: Sequence[float], temperature: float | None, top_k: int | None
-    ) -> list[Any]:
-        """Return the predictions of the rows, given the logits of all choices."""
-        described, given = [], iter(logits)
-        for choices in self.choices:
-            values = [logit / (temperature or 1) for logit in islice(given, len(choices))]
-            total = add_logarithms(values)
-            scores = [math.exp(value - total) for value in values]
-            ranks = sorted(range(len(scores)), key=lambda at: -scores[at])[: top_k or 1]
-            row = [{"choice": choices[at], "index": at, "score": scores[at]} for at in ranks]
-            described.append(row[0] if top_k is None else row)
-        return described
 
 
 # Answers

@@ -30,8 +30,6 @@ def load_types(name: str) -> dict[str, tuple[type[MinBertTask], Any]]:
             from .multi_output import TYPES
         case "multi_label_classification" | "paraphrase" | "similarity" | "contrastive":
             from .scores import TYPES
-        case "multiple_choice":
-            from .choices import TYPES
         case "token_classification":
             from .tokens import TYPES
         case "question_answering":

@@ -8,7 +8,7 @@ import copy
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -66,11 +66,10 @@ class Encoding:
 
     Args:
         max_length: Maximum tokens of a sequence, special ones included.
-        pair_encoding: As in `PooledTask`; choices are `joint`.
+        pair_encoding: As in `PooledTask`.
         truncation: As in `PooledTask`.
         window_overlap: Tokens that a window shares with the one before; only for windows.
         max_windows: Maximum windows of a text, evenly spread over a longer one; None for all.
-        num_choices: Sequences of a row of choices; None for as many as rows have.
         max_question_length: Maximum tokens of a question, which is truncated; 64.
         doc_stride: Tokens from the start of a window of a text with a question to the start of the
             next one; 128. A step, as in google-research/bert, not the overlap that tokenizers call
@@ -85,7 +84,6 @@ class Encoding:
     truncation: str = "head"
     window_overlap: int | None = None
     max_windows: int | None = None
-    num_choices: int | None = None
     max_question_length: int | None = None
     doc_stride: int | None = None
 
@@ -153,17 +151,6 @@ def tokenize(tokenizer: Tokenizer, rows: Sequence[Row], encoding: Encoding) -> l
     step = len(columns[0]) // len(rows)
     starts = range(0, len(columns[0]), step)
     return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
-
-
-def pair_choices(texts: Sequence[str], choices: Iterable[str]) -> list[Row]:
-    """Return the pairs that are encoded for a row of choices.
-
-    The first text is their context; a second one, a question or the start of a sentence, is put
-    before every choice, as in SWAG.
-    """
-    context, *starts = texts
-    start = "".join(f"{text} " for text in starts)
-    return [(context, start + choice) for choice in choices]
 
 
 def _choose_tokens(special: Sequence[int], max_length: int, head_share: float) -> list[int]:

@@ -33,7 +33,6 @@ HEADS = {
     "paraphrase": [{"class_weights": [1.0, 3.0]}, COSINE],
     "similarity": [{"score_range": [0, 4]}, {"score_range": [0, 4], **COSINE}],
     "regression": [{}, {"targets": ["x", "y"], "mean": [1.0, 2.0], "std": [1.0, 3.0]}],
-    "multiple_choice": [{"num_choices": 3}],
     "contrastive": [{"num_sentences": 2}, {"num_sentences": 3}],
     "token_classification": [{"labels": LABELS, **WEIGHTS}],
     "question_answering": [{}],
@@ -74,8 +73,7 @@ def make_rows(kind, head, seed=0, count=ROWS):
     """Rows of different lengths; the labels of a batch of two are all there, some, or missing."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(3, 9, size=count)
-    texts = head.get("num_sentences") or head.get("num_choices")
-    texts = texts or (2 if head.get("pair_encoding") == "separate" else None)
+    texts = head.get("num_sentences") or (2 if head.get("pair_encoding") == "separate" else None)
     ids = [
         [generator.integers(1, VOCABULARY, size=length).tolist() for _ in range(texts or 1)]
         for length in lengths

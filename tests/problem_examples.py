@@ -125,19 +125,6 @@ def write_numbers(folder: Path) -> dict[str, Any]:
     return {"text_columns": ["a"], "label_columns": ["price", "age"], **files}
 
 
-def write_choices(folder: Path) -> dict[str, Any]:
-    """Write beginnings with three ends, or two, one of which is as good as the beginning."""
-
-    def make(place: int, row: Row) -> dict[str, Any]:
-        ends = ["so good", "so bad", "so so"][: 3 - place % 2]
-        right = ends[0 if row.good else 1]
-        ends = ends[place % len(ends) :] + ends[: place % len(ends)]
-        return {"id": row.id, "text": row.text, "ends": ends, "right": "ABC"[ends.index(right)]}
-
-    files = write_splits(folder, "choices", make)
-    return {"text_columns": ["text"], "choice_columns": "ends", "label_column": "right", **files}
-
-
 TEXT = ["the river is fine"]
 PAIR = [("the river is fine", "this river was dull")]
 EXAMPLES = {
@@ -149,7 +136,6 @@ EXAMPLES = {
         pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR
     ),
     "regression": Example(write_numbers, TEXT),
-    "multiple_choice": Example(write_choices, [("the river is fine", ["so good", "so bad"])]),
     "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, is_compared=False),
     "token_classification": Example(write_tags, TEXT),
     "question_answering": Example(write_questions, [("how is it", "the river is fine and warm")]),

@@ -16,7 +16,6 @@ HEADS = {
     "paraphrase": {},
     "similarity": {"score_range": [0, 5], "pair_encoding": "separate"},
     "regression": {"targets": ["y"], "mean": [1]},
-    "multiple_choice": {"num_choices": 3},
     "contrastive": {"num_sentences": 2},
     "token_classification": {"labels": ["O", "B-X", "I-X"]},
     "question_answering": {"max_length": 24, "max_question_length": 8, "doc_stride": 4},
@@ -43,8 +42,6 @@ def make_row(kind, first, second):
     if kind == "question_answering":
         answers = {"text": [second[1:3]], "answer_start": [1]}
         return {"question": first, "context": second, "answers": answers}
-    if kind == "multiple_choice":
-        return {"a": first, "c": [second, "b", f"{second} a"], "y": 1}
     labels = {"classification": "bad", "multi_label_classification": ["far"]}
     return {"a": first, "b": second, "y": labels.get(kind, 1)}
 
@@ -57,7 +54,6 @@ def describe(folder, kind, rows):
     if kind not in ("token_classification", "question_answering"):
         keys["text_columns"] = ["a", "b"] if kind in PAIRS else ["a"]
         keys |= {} if kind == "contrastive" else {"label_column": "y"}
-        keys |= {"choice_columns": "c"} if kind == "multiple_choice" else {}
     keys |= {name: HEADS[kind][name] for name in ("labels", "score_range") if name in HEADS[kind]}
     return TaskData.from_recipe(kind, keys)
 
@@ -80,8 +76,6 @@ def test_any_text_is_trained_on_or_an_invalid_row(tmp_path, drawn):
 
 def make_question(kind, pair):
     """Make a row for `predict` of two texts."""
-    if kind == "multiple_choice":
-        return pair[0], [pair[1], "b"]
     return pair if kind in PAIRS else pair[0]
 
 

@@ -28,7 +28,6 @@ def make_rows(split):
             other = "fine" if word == "dull" else "dull"
             things = generator.choices(small_run.THINGS, k=25)
             texts.append(" ".join([word] * 5 + things + [other] * 20))
-        ends = ["fine fine", "dull dull"]
         yield {
             "id": f"{split}{number}",
             "a": texts[0],
@@ -37,8 +36,6 @@ def make_rows(split):
             "same": int(first == second),
             "score": 4.0 if first == second else 1.0,
             "labels": [["bad"], ["good"]][good],
-            "ends": ends,
-            "right": "BA"[good],
             "tokens": texts[0].split(),
             "tags": [TAGS.get(word, "O") for word in texts[0].split()],
         }
@@ -68,13 +65,6 @@ TASKS = {
         "text_columns": ["a"],
         "label_column": "labels",
         "truncation": "tail",
-    },
-    "ends": {
-        "problem_type": "multiple_choice",
-        "text_columns": ["a"],
-        "choice_columns": "ends",
-        "label_column": "right",
-        "max_length": 10,
     },
     "tags": {"problem_type": "token_classification"},
 }
@@ -114,10 +104,9 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
 
     found = {name: model.predict(name, texts) for name in ("good", "labels", "windows")}
     found |= {name: model.predict(name, pairs) for name in ("same", "near", "near_in_windows")}
-    found["ends"] = model.predict("ends", [(row["a"], row["ends"]) for row in rows])
 
-    lengths = [model.config.task(name).max_length for name in ("good", "ends", "near_in_windows")]
-    assert lengths == [LENGTH, 10, 8]
+    lengths = [model.config.task(name).max_length for name in ("good", "near_in_windows")]
+    assert lengths == [LENGTH, 8]
     assert [row["label"] for row in found["good"]] == [row["is_good"] for row in rows]  # all right
     for name in ("good", "same", "windows"):
         table = read_table(run, name)
@@ -129,8 +118,6 @@ def test_predictions_of_a_checkpoint_are_those_of_its_run(run):
         assert [row["score"] for row in found[name]] == pytest.approx(scores, abs=1e-3)
     labels = [" ".join(label["label"] for label in row) for row in found["labels"]]
     assert labels == [row["prediction"] for row in read_table(run, "labels")]
-    chosen = [str(row["index"]) for row in found["ends"]]
-    assert chosen == [row["prediction"] for row in read_table(run, "ends")]
 
 
 def test_a_task_that_is_trained_on_reads_texts_as_before(run, tmp_path, caplog):

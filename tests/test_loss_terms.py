@@ -76,7 +76,7 @@ def teach(shape):
 
 
 METHODS = {
-    "r_drop": ("multiple_choice-0-cross_entropy", lambda: [RDrop(2.0)]),
+    "r_drop": ("classification-0-cross_entropy", lambda: [RDrop(2.0)]),
     "r_drop of several labels": ("multi_label_classification-0-bce", lambda: [RDrop(2.0)]),
     "classes": ("classification-0-cross_entropy", lambda: [teach((16, 3))]),
     "numbers, and r_drop": ("regression-1-mse", lambda: [teach((16, 2)), RDrop(2.0)]),
@@ -124,9 +124,8 @@ def test_a_loss_that_compares_rows_is_a_mean_over_rows_of_what_each_batch_has(tm
 def test_a_batch_without_labels_has_the_loss_0(name):
     kind, head = CASES[name]
     model = make_model(kind, head).train()
-    shape = {"contrastive": (2, head.get("num_sentences"), 5), "multiple_choice": (2, 3, 5)}
-    shape = shape.get(kind, (2, 2, 5) if head.get("pair_encoding") == "separate" else (2, 5))
-    ids = torch.randint(1, 20, shape)
+    texts = head.get("num_sentences") or (2 if head.get("pair_encoding") == "separate" else None)
+    ids = torch.randint(1, 20, (2, texts, 5) if texts else (2, 5))
     columns = len(head.get("labels") or head.get("targets") or ())
     labels = {
         "token_classification": (2, 5), "masked_lm": (2, 5), "pretraining": (2, 5),

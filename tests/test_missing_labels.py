@@ -16,7 +16,6 @@ NAMES = {
         "paraphrase",
         "similarity",
         "regression",
-        "multiple_choice",
     )
 }
 

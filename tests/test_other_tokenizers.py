@@ -171,7 +171,6 @@ def test_spaces_around_texts_are_not_read_as_they_are_not_in_training():
         "own": {"problem_type": "classification", "labels": ["a", "b"], "pooling": "mean"},
         "apart": {**pair, "pair_encoding": "separate", "truncation": "windows", "max_length": 8},
         "joint": pair,
-        "choice": {"problem_type": "multiple_choice", "num_choices": 2, "has_question": True},
         "answer": {"problem_type": "question_answering", "max_length": 24},
     }
     settings = {"hidden_size": 12, "initializer_range": 2.0, "pad_token_id": 1}
@@ -180,7 +179,6 @@ def test_spaces_around_texts_are_not_read_as_they_are_not_in_training():
         "own": ["so good", " so good\n"],
         "apart": [("so good", "is it"), ("\tso good ", " is it")],
         "joint": [("so good", "is it"), ("so good\n", "is it\u00a0")],
-        "choice": [("so", "it is", ["bad", "good"]), (" so ", " it is", [" bad", "good\n"])],
         "answer": [("is it", " so good "), (" is it\n", " so good ")],
     }
 
@@ -251,23 +249,23 @@ def test_the_notes_of_a_vocabulary_know_its_tokenizer(make):
 
 
 def test_a_bert_with_another_tokenizer_has_its_padding(tmp_path):
-    tokenizer, example = make_unigram(), EXAMPLES["multiple_choice"]
+    tokenizer, example = make_unigram(), EXAMPLES["contrastive"]
     sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 8}
     sizes |= {"num_hidden_layers": 1, "vocab_size": len(tokenizer)}
     MinBertModel(MinBertConfig(**sizes, pad_token_id=0)).save_pretrained(tmp_path / "start")
     tokenizer.save_pretrained(tmp_path / "start")
     recipe = small_run.make_recipe(tmp_path)
     del recipe["model_config"]
-    task = {"problem_type": "multiple_choice"} | example.write(tmp_path)
+    task = {"problem_type": "contrastive"} | example.write(tmp_path)
     recipe |= {"tasks": {"own": task}, "model_name_or_path": str(tmp_path / "start")}
     recipe |= small_run.QUICK
     finetune.main([small_run.write_recipe(tmp_path, recipe)])
 
     model = MinBertForMultiTask.from_pretrained(tmp_path / "out")
-    ids, filler = tokenizer("so", "good")["input_ids"], [tokenizer.pad_token_id]
-    rows = torch.tensor([[ids, ids, filler * len(ids)]])
-    logits = model(input_ids=rows, attention_mask=(rows != 1).long(), task="own").logits
-    assert logits[0, 2] == torch.finfo(logits.dtype).min < logits[0, 0]
+    rows = torch.arange(5, 21).view(2, 2, 4)  # two pairs
+    filler = torch.full((1, 2, 4), tokenizer.pad_token_id)
+    losses = [model(input_ids=x, task="own").loss for x in (rows, torch.cat([rows, filler]))]
+    torch.testing.assert_close(*losses)
 
 
 def test_a_tokenizer_in_python_is_refused(tmp_path):

@@ -25,7 +25,6 @@ REFUSED = {
     "classification of vectors": TEXT | {"pair_encoding": "separate"},
     "token_classification": {"labels": ["O", "X"]},
     "question_answering": {"max_length": 16},
-    "multiple_choice": {"num_choices": 2},
 }
 
 

@@ -336,27 +336,6 @@ def test_named_tasks_are_columns_of_one_table(run, model, tmp_path):
     assert [row["text"] for row in rows] == TEXTS
 
 
-def test_choices_are_predicted_by_all_only_if_no_task_takes_other_rows(run, tmp_path):
-    ends = {"problem_type": "multiple_choice", "num_choices": 2}
-    models = [
-        small_run.save_model(tmp_path / name, {"ends": ends, **others}, WORDS)
-        for name, others in (("alone", {"more": ends}), ("beside", {"tone": TASKS["tone"]}))
-    ]
-    row = ("the cat sat", ["a dog", "a tree"])
-
-    alone = run("--task", "all", row[0], *row[1], folder=tmp_path / "alone")
-    assert run.notes == "predicting ends, more\n"
-    run("--task", "all", "a dog", folder=tmp_path / "beside")
-    assert run.notes == "predicting tone; not ends, which takes contexts with choices\n"
-
-    header, cells = (line.split("\t") for line in alone)
-    assert header == [
-        *("ends.choice", "ends.index", "ends.score", "more.choice", "more.index", "more.score"),
-        *("text1", "choices"),
-    ]
-    assert cells[0] == models[0].predict("ends", [row])[0]["choice"]
-
-
 def test_a_task_called_text_does_not_hide_the_text(run, tmp_path, capsys):
     small_run.save_model(tmp_path, {"text": TASKS["tone"], "tone": TASKS["tone"]}, WORDS)
 

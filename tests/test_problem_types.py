@@ -171,12 +171,12 @@ def test_its_metrics_are_those_of_scikit_learn(run):
     assert metrics["validation"]["standard_errors"]["own"] > 0
 
 
-@pytest.mark.parametrize("run", [*MEASURES, "regression", "multiple_choice"], indirect=True)
+@pytest.mark.parametrize("run", [*MEASURES, "regression"], indirect=True)
 def test_predict_gives_the_predictions_of_the_files(run):
     kind, folder = run
     model = MinBertForMultiTask.from_pretrained(folder / "out")
     rows = read_rows(folder)
-    texts = [row["a"] if "a" in row else (row["text"], row["ends"]) for row in rows]
+    texts = [row["a"] for row in rows]
 
     predictions = model.predict("own", texts, precision="float32")
 
@@ -191,23 +191,4 @@ def test_predict_gives_the_predictions_of_the_files(run):
             scores = {name: float(row[f"{name}_prediction"]) for name in ("price", "age")}
             assert prediction == {"scores": pytest.approx(scores, rel=1e-5)}
         else:
-            assert str(prediction.get("label", prediction.get("index"))) == row["prediction"]
-
-
-@pytest.mark.parametrize("run", ["multiple_choice"], indirect=True)
-def test_a_command_takes_a_context_with_its_choices(run, capsys, tmp_path):
-    argv = [str(run[1] / "out"), "--task", "own", "--format", "jsonl"]
-    (tmp_path / "rows.tsv").write_text("the river is fine\tso good\tso bad\n" * 2)
-
-    minbert.main(["predict", *argv, "--file", str(tmp_path / "rows.tsv"), "--lines"])
-    from_file = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    minbert.main(["predict", *argv, "the river is fine", "so good", "so bad"])
-    from_arguments = json.loads(capsys.readouterr().out)
-
-    for row in from_file:
-        assert row | {"score": pytest.approx(row["score"], abs=1e-4)} == from_arguments
-    assert from_arguments.keys() == {"choice", "index", "score", "text1", "choices"}
-    with pytest.raises(SystemExit, match="1"):
-        minbert.main(["predict", *argv, "the river is fine", "so good"])
-    message = "row 1 has 2 text(s), but the task takes a context and at least two"
-    assert message in capsys.readouterr().err
+            assert prediction["label"] == row["prediction"]

@@ -105,15 +105,6 @@ def write_questions(folder, dataset):
         (folder / f"{split}-{version}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def write_choices(folder):
-    """Write the official files of SWAG with words of our own."""
-    header = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"]
-    for name in ("train", "val"):
-        rows = [f"Row {row}.,She,sits.,runs.,sings.,sleeps.,{row % 4}" for row in range(100)]
-        text = "\n".join([",".join(header), *rows]) + "\n"
-        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
-
-
 def write_own(folder, keys):
     """Write the files of a task that has own ones, a column for each text; return their paths."""
     paths = {
@@ -133,7 +124,6 @@ def tasks(recipe, glue_folder, tmp_path):
     arguments, _ = parse(recipe)
     write_snli(tmp_path, rows=120)
     write_tags(tmp_path)
-    write_choices(tmp_path)
     for dataset in QUESTIONS:
         write_questions(tmp_path, dataset)
     found = {}
@@ -145,7 +135,7 @@ def tasks(recipe, glue_folder, tmp_path):
         if "unlabeled_file" in keys:
             found[name]["unlabeled_file"] = str(tmp_path / "texts.csv")
             (tmp_path / "texts.csv").write_text("sentence1\na film\na song\n", encoding="utf-8")
-        if dataset in ("snli", "conll2003", "swag", *QUESTIONS):
+        if dataset in ("snli", "conll2003", *QUESTIONS):
             found[name]["data_dir"] = str(tmp_path)
         elif dataset in GLUE:
             found[name]["data_dir"] = str(glue_folder)

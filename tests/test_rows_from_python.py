@@ -21,13 +21,12 @@ HEADS = {
     "paraphrase": {},
     "similarity": {"score_range": [0, 5], "pair_encoding": "separate", "head": "cosine"},
     "token_classification": {"labels": TAGS},
-    "multiple_choice": {"num_choices": 2},
     "question_answering": {},
     "masked_lm": {},
 }
 LABELS = [0, 1, 0, 1, 0, 1] * 4
 WITH_CLASSES = (
-    *("classification", "paraphrase", "multiple_choice", "multi_label_classification"),
+    *("classification", "paraphrase", "multi_label_classification"),
     *("multi_output_classification", "token_classification"),
 )
 TIMES = ("runtime", "per_second")
@@ -55,7 +54,7 @@ def encode(tokenizer, kind, **padding):
     def tokenize(*texts):
         return tokenizer(*texts, **padding)
 
-    if kind in ("similarity", "multiple_choice"):
+    if kind == "similarity":
         first, second = tokenize(TEXTS), tokenize(TEXTS[::-1])
         columns = {
             name: list(map(list, zip(first[name], second[name], strict=True))) for name in first

@@ -200,12 +200,6 @@ def test_an_empty_line_is_refused_before_anything_is_computed(fail, tmp_path):
 
 
 KINDS = {
-    "choices": {
-        "problem_type": "multiple_choice",
-        "num_choices": 2,
-        "has_question": True,
-        "data_keys": {"text_columns": ["sent1", "sent2"], "choice_columns": ["e0", "e1"]},
-    },
     "answers": {"problem_type": "question_answering", "max_question_length": 9},
     "names": {
         "problem_type": "token_classification",
@@ -259,11 +253,6 @@ SQUAD = {
     "data": [{"paragraphs": [{"context": "a cat sat", "qas": [{"question": "a dog", "id": "1"}]}]}]
 }
 OTHER_KINDS = {
-    "choices.csv": (
-        "choices",
-        "sent2,e1,label,sent1,e0\na,dog,0,cat,sat\n",
-        ("cat", "a", ["sat", "dog"]),
-    ),
     "answers.json": ("answers", json.dumps(SQUAD), ("a dog", "a cat sat")),
     "answers.csv": ("answers", "context,x,question\na cat sat,1,a dog\n", ("a dog", "a cat sat")),
     "names.jsonl": ("names", json.dumps({"words": ["cat", "sat."]}) + "\n", ["cat", "sat."]),
@@ -293,7 +282,7 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
     (found,) = map(json.loads, output.read_text().splitlines())
     assert found.get("text", row) == row
     (expected,) = MinBertForMultiTask.from_pretrained(kinds).eval().predict(task, [row])
-    for key in expected.keys() & {"label", "choice", "answer", "words", "tags"}:
+    for key in expected.keys() & {"label", "answer", "words", "tags"}:
         assert found[key] == expected[key]
     if "score" in expected:
         assert found["score"] == pytest.approx(expected["score"], rel=1e-4)

@@ -75,7 +75,7 @@ class Task:
       ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;
       ``regression``: a float, or a list of them for several targets, -100 for none. Their ``mean``
       and ``std`` over the training rows belong into the description of the task in
-      ``config.tasks``. ``multiple_choice``: the index of the right one of the lists of a row.
+      ``config.tasks``.
     - ``token_classification``: a number for every token, -100 for none; and ``sentence`` if several
       rows are windows of one sentence.
     - ``question_answering``: the positions of the first and last token of the answer.

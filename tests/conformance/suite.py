@@ -88,7 +88,6 @@ TASKS = {
         "classes": [LABELS, LABELS[:2]],
     },
     "windows": {"problem_type": "classification", "labels": LABELS, "truncation": "windows"},
-    "choices": {"problem_type": "multiple_choice", "num_choices": 3},
     "masked_lm": {"problem_type": "masked_lm"},
     "pretraining": {"problem_type": "pretraining"},
 }
@@ -110,7 +109,6 @@ class ModelTester:
         self.tasks = {name: TASKS[name] for name in tasks}
         task = next(iter(self.tasks.values()), {})
         sentences = (2,) if task.get("pair_encoding") == "separate" else ()
-        sentences = (task["num_choices"],) if "num_choices" in task else sentences
         self.shape = (self.batch_size, *sentences, self.seq_length)
 
     def get_config(self):
@@ -197,11 +195,7 @@ class MultiTask(ModelTesterMixin):
             rows, length = self.model_tester.batch_size, self.model_tester.seq_length
             kind = TASKS[self.tasks[0]]["problem_type"]
             of_words = kind in ("masked_lm", "pretraining")
-            of_classes = kind in (
-                "classification",
-                "multi_output_classification",
-                "multiple_choice",
-            )
+            of_classes = kind in ("classification", "multi_output_classification")
             dtype = torch.long if of_words or of_classes else torch.float
             beside = [length] * of_words + [len(LABELS)] * (self.tasks[0] in ("labels", "numbers"))
             beside += [2] * (self.tasks[0] == "several")

@@ -16,7 +16,6 @@ KEYS = {
     "similarity": {"text_columns": ["a", "b"], "label_column": "y", "score_range": [0, 5]},
     "regression": {"text_columns": ["a"], "label_columns": ["y", "b"]},
     "multi_output_classification": {"text_columns": ["a"], "label_columns": ["y", "b"]},
-    "multiple_choice": {"text_columns": ["a"], "choice_columns": ["c"], "label_column": "y"},
     "contrastive": {"text_columns": ["a"]},
     "token_classification": {},
     "question_answering": {},

@@ -46,11 +46,6 @@ TASKS = {
         [{**PAIR, "y": "up", "z": 1}, {**PAIR, "y": "low", "z": None}, {**PAIR, "z": 0}],
         {"pair_encoding": None},
     ),
-    "multiple_choice": (
-        {"text_columns": ["a", "b"], "choice_columns": "c", "label_column": "y"},
-        [{**PAIR, "c": ["Up.", "Down."], "y": 1}, {**PAIR, "c": ["Up.", "Far.", "In."], "y": "A"}],
-        {"pair_encoding": "joint", "num_choices": 4},
-    ),
     "contrastive": ({"text_columns": ["a", "b"]}, [PAIR], {"pair_encoding": "separate"}),
     "token_classification": ({}, [{"tokens": TEXT.split(), "tags": [*"OABCAB"]}], {}),
     "question_answering": (
@@ -66,7 +61,6 @@ FACTS = {
     "similarity": {"num_texts": 2, "score_range": (0.0, 5.0)},
     "regression": {"targets": ("y", "z"), "mean": [1.5, 1.0], "std": [1.0, 4.0]},
     "multi_output_classification": {"outputs": ("y", "z"), "classes": [["low", "up"], ["0", "1"]]},
-    "multiple_choice": {"num_texts": 2, "num_choices": 3},
     "contrastive": {"num_texts": 2},
     "token_classification": {
         "labels": ("O", "A", "B", "C"),
@@ -111,9 +105,6 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
             r"labels=\('y', 'z'\) has no effect with label_columns; remove one",
         ),
         ("regression", {"label_columns": None}, "give either label_column"),
-        ("multiple_choice", {"choice_columns": None}, "choice_columns is missing; give a column"),
-        ("multiple_choice", {"choice_columns": "a"}, "column 'a' holds .*, not a list of choices"),
-        ("multiple_choice", {"labels": ["1", "A"]}, "must name all of the 3 choices of a row"),
     ],
 )
 def test_keys_must_fit_the_type_and_its_rows(tmp_path, problem_type, changes, message):
@@ -143,7 +134,6 @@ def load_hub(folder, columns, features, **keys):
             [[1, 0, 1], [0, 1, 0]],
             ("warm", "cool", "far"),
         ),
-        ("multiple_choice", datasets.ClassLabel(names=["A", "B"]), [1, 0], [1, 0], None),
         ("multi_output_classification", NAMES, [0, 2], [[1], [0]], None),
     ],
 )
@@ -151,12 +141,10 @@ def test_names_that_a_dataset_declares_replace_its_numbers(
     tmp_path, problem_type, feature, values, labels, names
 ):
     text = datasets.Value("string")
-    features = datasets.Features({"a": text, "c": datasets.List(text), "y": feature})
-    columns = {"a": ["one", "two"], "c": [["up", "down"]] * 2, "y": values}
-    keys = {
-        "multiple_choice": {"choice_columns": "c"},
-        "multi_output_classification": {"label_column": None, "label_columns": ["y"]},
-    }.get(problem_type, {})
+    features = datasets.Features({"a": text, "y": feature})
+    columns = {"a": ["one", "two"], "y": values}
+    several = problem_type == "multi_output_classification"
+    keys = {"label_column": None, "label_columns": ["y"]} if several else {}
 
     loaded = load_hub(tmp_path, columns, features, problem_type=problem_type, **keys)
 
@@ -302,7 +290,6 @@ def answers(text, *start):
     return {"answers": [dict(zip(("text", "answer_start"), (text, *start), strict=False))]}
 
 
-NAMED = {"label": [*"xyz"], "text": [*"xyz"]}
 INVALID = {
     "classification": [
         ({"a": "", "y": ""}, "empty text in column 'a', no label"),
@@ -322,11 +309,6 @@ INVALID = {
     ],
     "multi_output_classification": [
         ({"y": None, "z": ""}, "no label"),
-    ],
-    "multiple_choice": [
-        ({"c": {"text": ["a", "b"], "label": ["x"]}}, "not a list of choices"),
-        ({"c": NAMED, "y": "A"}, "'A' names no choice; the 3 choices are named 'x', 'y', 'z'"),
-        ({"y": None}, "no label"),
     ],
     "question_answering": [
         (answers("a dyke", 4), "at 4 there is 'mill s'"),

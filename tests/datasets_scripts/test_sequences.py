@@ -128,12 +128,3 @@ def test_every_sentence_of_a_contrastive_row_is_a_sequence(tokenizer, count):
     }
     with pytest.raises(ValueError, match="the rows are of a contrastive task; allowed: 'separate'"):
         row_format.encode(rows, tokenizer, Encoding(6))
-
-
-def test_more_choices_than_those_of_the_task_are_refused(tokenizer):
-    columns = {"id": ["a"], "sentence1": ["the fox"], "choices": [["runs", "sleeps", "jumps"]]}
-    row_format = load_format(TaskData("own", problem_type="multiple_choice"))
-    rows = datasets.Dataset.from_dict(columns)
-
-    with pytest.raises(ValueError, match="a row has 3 choices, but the task takes 2"):
-        row_format.encode(rows, tokenizer, Encoding(9, "joint", num_choices=2))

@@ -12,7 +12,6 @@ OWN = {
     "label_column": "label",
 }
 ALIKE = {**OWN, "problem_type": "contrastive", "text_columns": ["a"], "label_column": None}
-CHOICES = {**OWN, "problem_type": "multiple_choice", "text_columns": ["a"], "label_column": "right"}
 NO_FILES = {"train_file": None, "validation_file": None}
 
 
@@ -47,7 +46,6 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
         ({**OWN, "labels": ["1", "1.0", "2"]}, "labels names '1' twice, since 1.0 is read as 1"),
         ({**ALIKE, "text_columns": list("abcd")}, r"takes 1 or 2 or 3 text_columns, got \['a',"),
         ({**OWN, "text_columns": ["a", "mood"], "label_column": "mood"}, "'mood' is a column of"),
-        ({**CHOICES, "choice_columns": ["b", "right"]}, "'right' is a column of texts and of"),
         ({**OWN, "max_eval_samples": True}, "max_eval_samples=True; expected a whole number of"),
         (
             {"dataset": "sample_sts", "max_train_samples_per_class": 9},

@@ -31,7 +31,6 @@ ROWS: dict[str, list[Any]] = {
     "paraphrase": PAIRS,
     "similarity": PAIRS,
     "contrastive": PAIRS,
-    "multiple_choice": [("the river is fine", ["so good", "so bad"]), ("a song", ["so bad", "so"])],
     "question_answering": [
         ("how is it", "the river is fine and warm"),
         ("how is it", "this window was dull and the story is lovely and warm"),

@@ -25,8 +25,6 @@ DATA = Path(__file__).parent / "data"
 # What goes in: recipes, flags, rows and methods.
 CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
 NUMBER = re.compile(r"~?-?\d+\.\d*(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
-# Types whose scores are compared within a row: what is added to all of them has no effect.
-COMPARING = ("multiple_choice", "question_answering")
 RELATIVE, ABSOLUTE = 3e-5, 1e-6
 
 
@@ -261,7 +259,8 @@ def list_files(folder: Path) -> list[str]:
 def describe_weights(folder: Path) -> dict[str, list[float]]:
     sums: dict[str, list[float]] = {}
     tasks = (read_json(folder / "config.json").get("tasks") or {}).items()
-    biases = [name for name, task in tasks if task["problem_type"] in COMPARING]
+    # what is added to the scores of all places has no effect on which is best
+    biases = [name for name, task in tasks if task["problem_type"] == "question_answering"]
     for name, value in sorted(load_file(folder / "model.safetensors").items()):
         # has no effect, so that its gradient is noise, which AdamW enlarges
         if name.endswith("key.bias") or name in [f"heads.{task}.out.bias" for task in biases]:

@@ -196,7 +196,6 @@ def test_grades_get_metrics_that_know_their_order_if_you_say_so():
         (delimited(("id", "text"), enumerate(TEXTS)), (), "its columns are 'id', 'text'"),
         (delimited(("x", "label"), [(n, n % 2) for n in range(40)]), (), "its columns are 'x', 'l"),
         (delimited(("text", "label"), [(x, f"name {x}") for x in TEXTS]), (), "40 different"),
-        (CASES["reviews.csv"][0], (*TYPE, "multiple_choice"), "choice_columns is miss"),
         (
             CASES["reviews.csv"][0],
             ("--problem_type", "similarity", "--text_columns", "id,text"),

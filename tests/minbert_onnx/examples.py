@@ -14,7 +14,6 @@ needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs pip install -e '.[on
 LONG = "the bird sang very well was the dog in the tree on the mat is the cat far " * 3
 TEXTS = ["the cat sat on the mat", "a dog ran", "is the bird not far in the tree", "far", LONG]
 PAIRS = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True))
-CHOICES = [("the cat sat", ["a dog", "the mat", "far far"]), ("a bird", "is", ["the tree", "a"])]
 AB, SEPARATE = ["a", "b"], {"pair_encoding": "separate"}
 WINDOWS = {"truncation": "windows", "max_length": 8, "window_overlap": 2}
 TASKS = {
@@ -40,7 +39,6 @@ TASKS = {
     | {"classes": [["a", "b"], ["c", "d", "e"]]},
     "price": {"problem_type": "regression", "mean": [300], "std": [7]},
     "sizes": {"problem_type": "regression", "targets": ["x", "y"], "mean": [90, -7], "std": [9, 1]},
-    "choice": {"problem_type": "multiple_choice", "num_choices": 3, "temperature": 0.5},
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
     "marks": {"problem_type": "token_classification", "labels": ["X", "Y"], "max_length": 9},
     "answer": {"problem_type": "question_answering", "max_length": 24, "doc_stride": 7}
@@ -59,10 +57,7 @@ def build(tasks=None, tokenizer=None, **settings):
 
 def rows_of(model, task):
     """Return rows that a task takes."""
-    spec = model.config.task(task)
-    if spec.offers_choices:
-        return CHOICES
-    return PAIRS if spec.num_texts == 2 else TEXTS
+    return PAIRS if model.config.task(task).num_texts == 2 else TEXTS
 
 
 def assert_near(found, expected):

@@ -5,7 +5,6 @@ import pytest
 
 from modeling_minbert import export_onnx
 from tests.minbert_onnx.examples import (
-    CHOICES,
     LONG,
     PAIRS,
     PROMPTS,
@@ -49,7 +48,7 @@ def test_predictions_of_every_task_are_equal(model, runtime, task):
     assert runtime.predict(task, []) == []
 
 
-@pytest.mark.parametrize("rows", [TEXTS, PAIRS, CHOICES], ids=["texts", "pairs", "choices"])
+@pytest.mark.parametrize("rows", [TEXTS, PAIRS], ids=["texts", "pairs"])
 def test_predictions_of_all_tasks_are_equal(model, runtime, rows):
     assert runtime.choose_tasks(rows) == model.choose_tasks(rows)
     assert_same(runtime.predict_all(rows), model.predict_all(rows))
@@ -66,7 +65,7 @@ def test_words_may_be_given(model, runtime):
 OPTIONS = [
     *({"pooling": name} for name in ("cls", "mean", "max", "pooler")),
     *({"truncation": name} for name in ("head", "tail", "head_tail", "windows")),
-    *({"task": name} for name in ("near", "pages", "deep", "all", "found", "choice")),
+    *({"task": name} for name in ("near", "pages", "deep", "all", "found")),
     {"normalize": True},
     {"normalize": True, "truncate_dim": 5},
     {"prompt": "the cat "},
@@ -102,7 +101,7 @@ def test_similarities_are_equal(model, runtime, monkeypatch, name):
 
 def test_rows_of_several_tasks_share_a_batch(model, runtime):
     asked = {"pages": PAIRS, "near": PAIRS[:3], "tone": TEXTS[:1], "names": TEXTS, "all": TEXTS}
-    asked |= {"answer": PAIRS[:1], "choice": CHOICES, "close": PAIRS[2:3]}
+    asked |= {"answer": PAIRS[:1], "close": PAIRS[2:3]}
     jobs = [job for name, rows in asked.items() for job in runtime.start([name], rows)]
     (vectors,) = runtime.start_vectors(TEXTS[:3], pooling="max")
 
@@ -136,7 +135,7 @@ def test_tasks_are_listed(runtime):
         "rows": "single texts",
         "labels": ["low", "mid", "high"],
     }
-    assert (listed["choice"]["rows"], listed["price"]["labels"]) == ("contexts with choices", None)
+    assert (listed["near"]["rows"], listed["price"]["labels"]) == ("pairs", None)
 
 
 BAD = {
@@ -145,7 +144,6 @@ BAD = {
     "a pair": lambda model: model.predict("tone", [*TEXTS, ("the", "cat")]),
     "no text": lambda model: model.predict("near", [*PAIRS, ("the", 3)]),
     "half a pair": lambda model: model.predict("tone", ["\ud800"]),
-    "no choices": lambda model: model.predict("choice", [("the", ["a"])]),
     "no words": lambda model: model.predict("names", [3]),
     "no number": lambda model: model.predict("tone", TEXTS, top_k=0),
     "tags": lambda model: model.predict("names", TEXTS, top_k=2),

@@ -16,7 +16,6 @@ FIELDS = {
     "similarity": {"score_range": [0, 5]},
     "regression": {"targets": ["cohesion", "syntax"], "mean": [3, 1e4], "std": [1, 0.5]},
     "multi_output_classification": {"outputs": ["tone"], "classes": [["a", "b"]]},
-    "multiple_choice": {"num_choices": 3},
     "contrastive": {"projection": "training"},
     "token_classification": LABELS,
     "question_answering": {},

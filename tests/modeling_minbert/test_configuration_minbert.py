@@ -16,7 +16,6 @@ SEPARATE = {"pair_encoding": "separate"}
 CONTRASTIVE = {"problem_type": "contrastive"}
 LABELS = {"problem_type": "multi_label_classification", "labels": ["a", "b", "c"]}
 NUMBERS = {"problem_type": "regression", "targets": ["a", "b"]}
-CHOICES = {"problem_type": "multiple_choice", "num_choices": 3}
 TAGS = {"problem_type": "token_classification", "labels": ["O", "B-PER"]}
 ANSWERS = {"problem_type": "question_answering"}
 WINDOWS = {"truncation": "windows", "max_length": 8}
@@ -103,12 +102,8 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (NUMBERS | {"mean": [1]}, "mean=.* a finite number for each target"),
         (NUMBERS | {"std": [1, 0]}, "std=.* above 0"),
         (NUMBERS | {"std": [1, float("nan")]}, "std=.* a finite number"),
-        (CHOICES | {"num_choices": None}, "num_choices=None must be 2 or more"),
-        (CHOICES | {"num_choices": 1}, "num_choices=1 must be 2 or more"),
-        (CHOICES | SEPARATE, "is a sequence with its context, leave it out"),
-        (CHOICES | {"truncation": "windows"}, "truncation='windows' does not fit multiple_choice"),
-        (CHOICES | {"loss": "bce"}, "does not fit problem_type 'multiple_choice'.*cross_entropy"),
-        (CHOICES | {"temperature": 0}, "temperature=0 must be above 0"),
+        (CLASSES | {"loss": "bce"}, "does not fit problem_type 'classification'.*cross_entropy"),
+        (CLASSES | {"temperature": 0}, "temperature=0 must be above 0"),
         (TAGS | {"labels": None}, "at least two different names"),
         (TAGS | {"pooling": "cls"}, "a token_classification task has no key 'pooling'"),
         (ANSWERS | {"doc_stride": 0}, "doc_stride=0 must be at least 1"),
@@ -273,7 +268,7 @@ def test_every_field_declares_who_sets_it():
         if field.name not in task.fields_of(*roles)
     }  # fmt: skip
     training_alone = {"calibrate", "class_weights", "dropout", "pos_weight", "projection"}
-    of_the_rows = {"data_keys", "has_question", "mean", "num_choices", "num_sentences", "std"}
+    of_the_rows = {"data_keys", "mean", "num_sentences", "std"}
     assert names == training_alone | of_the_rows
 
 
@@ -285,7 +280,6 @@ FACTS = {
     "num_rows": 6,
     "has_unanswerable": True,
     "max_length": 99,
-    "num_choices": 4,
 }
 
 
@@ -302,7 +296,6 @@ FACTS = {
         ("multi_label_classification", {"pos_weight": "balanced"}, {"pos_weight": [5, 1]}),
         ("similarity", SEPARATE, SEPARATE | {"score_range": [0, 5]}),
         ("contrastive", {}, SEPARATE | {"num_sentences": 2}),
-        ("multiple_choice", {}, {"num_choices": 4, "has_question": True}),
         ("token_classification", {}, {"labels": ["down", "up"]}),
         ("question_answering", {}, {"max_length": 99, "null_score_diff_threshold": 0.0}),
         ("question_answering", {"max_length": 9}, {"max_length": 9}),

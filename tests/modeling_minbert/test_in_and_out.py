@@ -29,7 +29,6 @@ from tests.small_run import vary_weights
 from trainers import FreezeLayers
 
 REFUSED = {(kind, f"AutoModel{head}") for kind, head in HEADS_REFUSED}
-CHOICES = {("modernbert", "AutoModelForMultipleChoice")}
 every_type = pytest.mark.parametrize("kind", TYPES)
 TASKS = {"mood": {"problem_type": "classification", "labels": ["bad", "good"]}}
 
@@ -169,7 +168,6 @@ HEADS = {
     ),
     "AutoModelForTokenClassification": ({}, "token_classification"),
     "AutoModelForQuestionAnswering": ({}, "question_answering"),
-    "AutoModelForMultipleChoice": ({}, "multiple_choice"),
 }  # fmt: skip
 
 
@@ -178,21 +176,20 @@ HEADS = {
 def test_the_head_of_a_stock_model_becomes_that_of_a_task(tmp_path, caplog, kind, case):
     name = case if case.startswith("Auto") else "AutoModelForSequenceClassification"
     changes, problem = HEADS[case]
-    has_labels = problem not in ("question_answering", "multiple_choice")
+    has_labels = problem != "question_answering"
     if has_labels:
         changes = {**changes, "id2label": {0: "down", 1: "level", 2: "up"}}
     stock = make_stock(kind, name, **changes)
     stock.save_pretrained(tmp_path)
     fields = {"problem_type": problem}
     fields |= {"labels": ["down", "level", "up"]} if has_labels else {}
-    fields |= {"num_choices": 2} if problem == "multiple_choice" else {}
     other = {"problem_type": "classification", "labels": ["up", "down", "level"]}
-    ids = torch.randint(3, 60, (1, 2, 9) if problem == "multiple_choice" else (2, 9))
+    ids = torch.randint(3, 60, (2, 9))
     caplog.set_level("WARNING")
 
     model = MinBertForMultiTask.from_pretrained(tmp_path, tasks={"other": other, "mine": fields})
 
-    if (kind, name) in REFUSED | CHOICES:
+    if (kind, name) in REFUSED:
         assert f"the head of a {type(stock).__name__} is not loaded; it is behind" in caplog.text
         return
     assert "not loaded" not in caplog.text

@@ -16,16 +16,11 @@ WINDOWS = {
 }
 OTHERS = {
     "facts": {"problem_type": "question_answering", "max_question_length": 5},
-    "ends": {"problem_type": "multiple_choice", "num_choices": 2},
     "price": {"problem_type": "regression", "targets": ["low", "high"]},
     "long": WINDOWS,
     "far": {**SEPARATE["near"], "truncation": "windows", "max_length": 8, "window_overlap": 2},
 }
-KINDS = {
-    "single texts": TEXTS,
-    "pairs": PAIRS,
-    "contexts with choices": [(text, TEXTS[: 2 + place % 3]) for place, text in enumerate(TEXTS)],
-}
+KINDS = {"single texts": TEXTS, "pairs": PAIRS}
 
 
 @pytest.fixture

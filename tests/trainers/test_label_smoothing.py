@@ -117,7 +117,7 @@ def test_tasks_without_classes_are_refused(make_trainer, tmp_path, task):
     message = (
         "label_smoothing_factor=0.2 spreads labels over classes, in tasks of the types "
         "classification, multi_label_classification, multi_output_classification, paraphrase, "
-        f"multiple_choice, token_classification with the loss .*: '{task}' "
+        f"token_classification with the loss .*: '{task}' "
     )
     with pytest.raises(ValueError, match=message):
         make_trainer(model=model, own=one_task(task), label_smoothing_factor=FACTOR)

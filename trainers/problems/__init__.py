@@ -18,7 +18,6 @@ PLACES = {
     "paraphrase": "classes:Paraphrase",
     "similarity": "scores:Similarity",
     "regression": "scores:Regression",
-    "multiple_choice": "labels:MultipleChoice",
     "contrastive": "text:Contrastive",
     "token_classification": "tags:TokenClassification",
     "question_answering": "questions:QuestionAnswering",

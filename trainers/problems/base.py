@@ -289,7 +289,6 @@ def quote(texts: Dataset | None, row: int) -> list[str]:
         return []
     columns, most = texts[row], MAX_QUOTED_CHARACTERS
     quoted = [columns[name] for name in ("sentence1", "sentence2") if name in columns]
-    quoted += [f"{place}: {text}" for place, text in enumerate(columns.get("choices", ()))]
     return [text if len(text) <= most else text[:most] + " […]" for text in quoted]
 
 

@@ -106,17 +106,13 @@ class ClassProblem(Calibrated, LabelledProblem):
             "The wrong rows whose label had the lowest probability, with the probability of the "
             "predicted class."
         )
+        outputs = evaluated.outputs
+        count, labels = self.probabilities(outputs.logits).shape[1], np.asarray(outputs.labels)
         return [
-            *self.tabulate_classes(evaluated.outputs),
+            *tabulate_confusions(outputs.predictions, labels, count, self.name_of),
             *self.draw_calibration(evaluated),
             *self.list_errors(evaluated, note),
         ]
-
-    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
-        """Tabulate what was predicted for the rows of each class."""
-        count = self.probabilities(outputs.logits).shape[1]
-        labels = np.asarray(outputs.labels)
-        return tabulate_confusions(outputs.predictions, labels, count, self.name_of)
 
     def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
         """Return the wrong rows whose label is least probable, with that of their prediction."""

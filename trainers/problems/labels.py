@@ -1,4 +1,4 @@
-"""Tasks with any number of labels for each row, and with a choice among some texts."""
+"""Tasks with any number of labels for each row, and with several outputs."""
 
 import math
 from dataclasses import replace
@@ -9,16 +9,14 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
-from modeling_minbert.choices import MultipleChoiceTask
 from modeling_minbert.multi_output import MultiOutputClassificationTask
 from modeling_minbert.scores import MultiLabelClassificationTask
-from trainers.data.rows import IGNORED_LABEL, FlatRows, Rows
+from trainers.data.rows import IGNORED_LABEL, Rows
 
 from .base import Evaluated, LabelledProblem, Predicted
 from .blocks import Block, tabulate_confusions
-from .classes import Calibrated, Classification
+from .classes import Calibrated
 from .metrics import (
-    ACCURACY,
     Array,
     Described,
     Metric,
@@ -231,34 +229,3 @@ class MultiOutputClassification(LabelledProblem):
             for number, (name, classes) in enumerate(self.outputs.items())
             for kind, values in kinds.items()
         }
-
-
-class MultipleChoice(Classification):
-    """The right one of several choices; predictions and labels are their indices, (N,)."""
-
-    problem_type = "multiple_choice"
-    spec: MultipleChoiceTask | None
-    metrics = (ACCURACY,)
-    optional_metrics = ()
-    header = ""
-    hub_task = pipeline_tag = "multiple-choice"
-
-    @property
-    def label_range(self) -> tuple[float, float] | None:
-        return (0, (getattr(self.spec, "num_choices", None) or math.inf) - 1)
-
-    def check(self, where: str, rows: Rows) -> None:
-        super().check(where, rows)
-        flat = FlatRows(rows)  # whose rows have equally many sequences
-        count = getattr(self.spec, "num_choices", None)
-        if not flat.is_separate or count not in (None, flat.count_sequences()[0]):
-            raise ValueError(
-                f"{where} is of a multiple_choice task: input_ids and token_type_ids must be a "
-                f"list of {count or 'S'} sequences, one for each choice, for every row"
-            )
-
-    def name_of(self, number: int) -> str:
-        return str(number)
-
-    def tabulate_classes(self, outputs: Predicted) -> list[Block]:
-        return []  # the places of the choices are not confused as classes are

@@ -26,7 +26,7 @@ from .texts import markdown_table
 RunOutputs: TypeAlias = dict[tuple[str, str], Any]
 
 # Columns of the texts of a row, or of its words.
-TEXT_COLUMNS = ("sentence1", "sentence2", "choices", "words")
+TEXT_COLUMNS = ("sentence1", "sentence2", "words")
 # Libraries whose versions can change the numbers.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets")
 
