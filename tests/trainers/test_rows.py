@@ -110,16 +110,14 @@ def test_other_rows_are_refused(change, message):
         FlatRows(change(make_rows("moods", 9)))
 
 
-def test_a_mixed_step_has_the_rows_of_each_task(train_rows):
+def test_a_batch_has_the_rows_of_one_task(train_rows):
     dataset = TaskDataset(train_rows)
 
-    parts = dataset.__getitems__([0, 5, 169, 45, 41])
+    found = dataset.__getitems__([45, 170 + 41])
 
-    assert [(part.task, part.places.tolist()) for part in parts] == [
-        ("moods", [[0, 0], [0, 5]]),
-        ("scores", [[0], [29]]),
-        ("pairs", [[0, 0], [5, 1]]),
-    ]
+    assert (found.task, found.places.tolist()) == ("pairs", [[0, 1], [5, 1]])
+    with pytest.raises(ValueError, match="too many values"):
+        dataset.__getitems__([0, 45])
 
 
 def test_longest_first_returns_the_original_places():

@@ -27,20 +27,18 @@ class TaskSampling:
     """How the task of a step is chosen; its fields are flags and recipe keys.
 
     - ``round_robin``: one task after the other.
-    - ``mixed``: a batch of every task at every step; their weighted losses are summed.
     - All others draw the task of every step with a probability p. A pass over the task has N
       batches: ``proportional`` with p ~ N; ``temperature`` with p ~ N^(1/T), from ``proportional``
       for T = 1 to equal shares for a large T; ``weighted`` with given weights.
 
-    With gradient accumulation every micro-batch has its own task, so an optimizer step has several;
-    with ``mixed`` every micro-batch has all of them.
+    With gradient accumulation every micro-batch has its own task, so an optimizer step has several.
 
     Raises:
         ValueError: If a key is missing, out of range, or belongs to another strategy.
     """
 
-    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted", "mixed"] = (
-        option("round_robin", "How the task of a step is chosen.")
+    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted"] = option(
+        "round_robin", "How the task of a step is chosen."
     )
     sampling_temperature: float | None = option(None, "T of temperature sampling, p ~ N^(1/T).")
     sampling_weights: dict[str, Any] | None = option(
@@ -78,14 +76,9 @@ class TaskSampling:
                 )
 
     @property
-    def mixes_tasks(self) -> bool:
-        """Whether every step has a batch of every task."""
-        return self.task_sampling == "mixed"
-
-    @property
     def is_drawn(self) -> bool:
         """Whether tasks are drawn, so that shares differ between epochs."""
-        return self.task_sampling not in ("round_robin", "mixed")
+        return self.task_sampling != "round_robin"
 
 
 class TaskShare(NamedTuple):
@@ -100,9 +93,8 @@ class TaskShare(NamedTuple):
 class TaskBatchSampler(Sampler[list[int]]):
     """Draw batches of tasks, with the same tasks on every rank at every step.
 
-    A step has a batch of one task, or with ``mixed`` sampling of every task in turn. Of drawn
-    tasks, counts are drawn first, from a multinomial distribution, and then shuffled: so the counts
-    of earlier epochs are known without their steps.
+    A step has a batch of one task. Of drawn tasks, counts are drawn first, from a multinomial
+    distribution, and then shuffled: so the counts of earlier epochs are known without their steps.
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
     It continues over epochs, so that in the long run all rows are seen equally often, even if one
@@ -191,10 +183,10 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def _count_steps(self, length: StepsPerEpoch, passes: NDArray[np.float64]) -> int:
         """Count the steps of an epoch from those of a pass over each task, (T,)."""
-        unit = len(passes) if self.sampling.task_sampling == "round_robin" else 1
+        unit = len(passes)  # of a round
         if self.sampling.is_drawn:
             # rounded: the sum of all passes can be slightly above a whole number
-            passes = np.round(passes / self.probabilities, 6)
+            unit, passes = 1, np.round(passes / self.probabilities, 6)
         if type(length) is int and 1 <= length <= MAX_STEPS:
             return length
         if length == "shortest":
@@ -207,20 +199,15 @@ class TaskBatchSampler(Sampler[list[int]]):
         )
 
     def choose_tasks(self, epoch: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-        numbers = np.arange(len(self.sizes))
-        if self.sampling.mixes_tasks:
-            return np.tile(numbers, (self.steps, 1))
+        """List the task of each step of an epoch, by its number, (steps,)."""
         if not self.sampling.is_drawn:  # the round goes on from epoch to epoch
-            return ((epoch * self.steps + np.arange(self.steps)) % len(numbers))[:, None]
+            return (epoch * self.steps + np.arange(self.steps)) % len(self.sizes)
         counts, generator = self._draw(epoch)
-        return generator.permutation(np.repeat(numbers, counts))[:, None]
+        return generator.permutation(np.repeat(np.arange(len(counts)), counts))
 
     def _count_before(self, epoch: int) -> NDArray[np.int64]:
         """Count the batches of each task in all earlier epochs, (T,)."""
         numbers, steps = np.arange(len(self.sizes)), epoch * self.steps
-        if self.sampling.mixes_tasks:
-            return np.full_like(numbers, steps)
         if not self.sampling.is_drawn:
             return (steps + len(numbers) - 1 - numbers) // len(numbers)
         return sum((self._draw(earlier)[0] for earlier in range(epoch)), np.zeros_like(numbers))
@@ -244,15 +231,11 @@ class TaskBatchSampler(Sampler[list[int]]):
         tasks = list(self.sizes)
         before = self._count_before(self.epoch).tolist()
         readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
-
-        def read(index: int) -> NDArray[np.int64]:
+        for index in self.choose_tasks(self.epoch).tolist():
             numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
             if tasks[index] in self.changing:
                 rows += numbers * starts[-1]
-            return starts[index] + rows
-
-        for step in self.choose_tasks(self.epoch).tolist():
-            yield from np.concatenate([read(index) for index in step], axis=1).tolist()
+            yield from (starts[index] + rows).tolist()
 
     def shares(self) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch."""
@@ -282,7 +265,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         epoch, rest = divmod(steps, self.steps)
         counts = self._count_before(epoch)
         if rest:
-            chosen = self.choose_tasks(epoch)[:rest].ravel()
+            chosen = self.choose_tasks(epoch)[:rest]
             counts = counts + np.bincount(chosen, minlength=len(counts))
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
         return {task: stream.count_rows(0, count) for task, stream, count in triples}

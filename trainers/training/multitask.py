@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,7 +34,6 @@ from trainers.data.rows import (
     TaskCollator,
     TaskDataset,
     count_tokens,
-    list_batches,
     longest_first,
     read_lengths,
 )
@@ -51,7 +50,6 @@ from .checks import (
     check_arguments,
     check_compute_metrics,
     check_methods,
-    check_sampling,
     check_tasks,
     keep_row_lengths,
     needs_rows,
@@ -67,11 +65,11 @@ ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class MultiTaskTrainer(Trainer):
-    """Train one model on several tasks, with one task per step or all of them.
+    """Train one model on several tasks, with one of them at each step.
 
     Checkpoints hold everything that a run needs to continue as if it had not been stopped: the
     order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
-    the state of callbacks and methods is restored.
+    the state of callbacks is restored.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -144,8 +142,6 @@ class MultiTaskTrainer(Trainer):
         in_glue = [task.name for task in tasks if task.in_glue]
         auxiliary = [task.name for task in tasks if task.training.auxiliary]
         check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
-        sampling = sampling or TaskSampling()
-        check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
@@ -154,8 +150,9 @@ class MultiTaskTrainer(Trainer):
             ends = (steps_per_epoch, max_tokens_per_batch)
             self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
             dataset = TaskDataset(rows, self.train_sampler)
-        if data_collator is None:
-            data_collator = make_collator(model, args, processing_class, self.tasks)
+        collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
+        if collator is None:
+            collator = make_collator(model, args, processing_class, self.tasks)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
@@ -164,7 +161,7 @@ class MultiTaskTrainer(Trainer):
             super().__init__(
                 model,
                 args,
-                data_collator,
+                collator,
                 dataset,
                 held_out or None,
                 processing_class,
@@ -283,6 +280,7 @@ class MultiTaskTrainer(Trainer):
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
+        self._weights.clear()  # of a training that was stopped within a step
         for method in self.methods:
             method.begin()
         return prepared
@@ -330,24 +328,6 @@ class MultiTaskTrainer(Trainer):
             self._terms.mark(samples, self.args.device, self._average_over_ranks)
         return samples, number
 
-    def training_step(
-        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
-    ) -> Tensor:
-        batches, losses = list_batches(inputs), []
-        own_average = any(method.averages_gradients for method in self.methods)
-        for batch in batches:
-            # DDP records until the last backward pass which parameters had a gradient
-            is_local = own_average or batch is not batches[-1]
-            task = batch["task"]  # which a step removes
-            with self.accelerator.no_sync(model) if is_local else nullcontext():
-                losses.append(super().training_step(model, batch, num_items_in_batch))
-            for method in self.methods:
-                method.after_backward(task)
-            self._weights.append(self.tasks[task].training.loss_weight)
-        for method in self.methods if self.accelerator.sync_gradients else ():
-            method.before_optimizer(self.state)
-        return sum(losses[1:], losses[0])
-
     def compute_loss(
         self,
         model: nn.Module,
@@ -376,7 +356,9 @@ class MultiTaskTrainer(Trainer):
             nested = partial(method.loss, nested, task, inputs)
         step = nested()
         self._losses.add(task, step)
-        loss = step.loss * self.tasks[task].training.loss_weight
+        weight = self.tasks[task].training.loss_weight
+        self._weights.append(weight)
+        loss = step.loss * weight
         return (loss, step.outputs) if return_outputs else loss
 
     def _clip_grad_norm(self, *args: object, **kwargs: object) -> object:
@@ -395,13 +377,6 @@ class MultiTaskTrainer(Trainer):
         return norm
 
     # Logs
-
-    def floating_point_ops(self, inputs: Batch) -> int:
-        return sum(map(super().floating_point_ops, list_batches(inputs)))
-
-    def _track_num_input_tokens(self, inputs: Batch) -> None:
-        for batch in list_batches(inputs):
-            super()._track_num_input_tokens(batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
@@ -671,7 +646,7 @@ def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextMasking"]:
 def make_sampler(
     tasks: Mapping[str, Task],
     args: TrainingArguments,
-    sampling: TaskSampling,
+    sampling: TaskSampling | None,
     steps_per_epoch: StepsPerEpoch,
     max_tokens_per_batch: int | None,
 ) -> TaskBatchSampler:
