@@ -51,8 +51,7 @@ RUNS = {
         "program": "pretrain",
         "processes": 2,
         "dataloader_num_workers": 1,
-        "max_tokens_per_batch": 100,
-        "per_device_train_batch_size": None,
+        "train_sampling_strategy": "group_by_length",
     },
     "drawn": {"with_text": True, "steps_per_epoch": 7, "task_sampling": "proportional"},
     "accumulation": {

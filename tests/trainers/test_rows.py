@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainers.tiny import PROBLEM_TYPES, make_rows
 from trainers import TaskDataset, spread
-from trainers.data.rows import FlatRows, count_tokens, longest_first
+from trainers.data.rows import FlatRows, longest_first
 
 TASKS = list(PROBLEM_TYPES)
 CHOICES = {
@@ -54,7 +54,7 @@ def test_rows_equal_the_dataset(rows_of, task, choice):
             ]
             assert joined.lengths.tolist() == list(map(len, sequences))
             assert getattr(joined, name).tolist() == [number for ids in sequences for number in ids]
-    assert count_tokens(rows).tolist() == [
+    assert FlatRows(rows).count_tokens().tolist() == [
         sum(np.size(ids) for ids in (row if task == "scores" else [row]))
         for row in rows["input_ids"]
     ]

@@ -106,14 +106,13 @@ def test_two_ranks_see_the_rows_of_one_with_twice_the_batch(strategy, by_length)
         assert [sorted(batch) for batch in joined] == [sorted(batch) for batch in left]
 
 
-@pytest.mark.parametrize("options", ["rows", "lengths", "tokens", "text"])
+@pytest.mark.parametrize("options", ["rows", "lengths", "text"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_go_on_over_epochs_and_restarts(strategy, options):
     lengths = {task: 3 + np.arange(size) % 7 for task, size in SIZES.items()}
     more = {
         "rows": {},
         "lengths": {"lengths": lengths},
-        "tokens": {"token_budgets": {"a": 30, "c": 25}, "tokens": lengths},
         "text": {"changing": ["b"]},
     }[options]
     rows = {task: [] for task in SIZES}

@@ -489,11 +489,6 @@ def read_lengths(task: str, rows: Rows, column: str) -> Counts:
     return np.asarray(rows[column][:])
 
 
-def count_tokens(rows: Rows) -> Counts:
-    """Count the tokens of each row, both sentences of a separate pair included; see `Counts`."""
-    return rows.count_tokens if isinstance(rows, TextSource) else FlatRows(rows).count_tokens()
-
-
 def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDataset, Ids]:
     """Sort rows by length, if it is known; a lack of memory shows in the first batch.
 

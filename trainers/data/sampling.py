@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from torch.utils.data import Sampler
 from datasets_scripts.checking import check_value, is_number, key_types, option
 
 from .streams import Counts, RowStream
-
-if TYPE_CHECKING:
-    from .token_streams import TokenStream
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
@@ -103,13 +100,9 @@ class TaskBatchSampler(Sampler[list[int]]):
     to rank i modulo ``num_replicas``. Two ranks with batches of b rows therefore see the rows of
     one rank with batches of 2b.
 
-    The batches of a task have a number of rows, or as many rows as fit into a token budget (see
-    ``TokenStream``). With a budget, passes may differ by a few steps; all epochs have the steps of
-    the first pass.
-
     Args:
         sizes: Rows of each task, in the order in which the tasks are concatenated.
-        batch_sizes: Rows per rank and step of each task that has no budget.
+        batch_sizes: Rows per rank and step of each task.
         num_replicas: Number of ranks.
         seed: Seed of all orders, >= 0.
         steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
@@ -118,8 +111,6 @@ class TaskBatchSampler(Sampler[list[int]]):
             are expectations.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
-        token_budgets: Tokens per rank and step of the tasks that have a budget.
-        tokens: Tokens of every row of such a task, of both sentences of a pair.
         changing: Tasks whose rows differ in every pass: the index of a row encodes its pass, as
             `TaskDataset` expects.
 
@@ -128,8 +119,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps: Steps of an epoch, per rank.
 
     Raises:
-        ValueError: If ``steps_per_epoch`` is out of range, a task has no weight, or a row is longer
-            than the budget of its task.
+        ValueError: If ``steps_per_epoch`` is out of range, or a task has no weight.
     """
 
     # with a size, accelerate's BatchSamplerShard would complete a last batch from other tasks
@@ -146,26 +136,17 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps_per_epoch: StepsPerEpoch = "shortest",
         sampling: TaskSampling | None = None,
         lengths: Mapping[str, Counts] | None = None,
-        token_budgets: Mapping[str, int] | None = None,
-        tokens: Mapping[str, Counts] | None = None,
         changing: Collection[str] = (),
     ) -> None:
-        self.sizes, self.token_budgets = dict(sizes), dict(token_budgets or {})
-        self.num_replicas = num_replicas
+        self.sizes, self.num_replicas = dict(sizes), num_replicas
         self.changing = frozenset(changing)
         self.epoch = 0
-        self._streams: list[RowStream | TokenStream] = []
-        tokens = tokens or {}
+        self._streams: list[RowStream] = []
         for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
-            shared: Any = (num_replicas, (seed, position), row_lengths)
-            if task not in self.token_budgets:
-                self._streams.append(RowStream(size, batch_sizes[task], *shared))
-                continue
-            from . import token_streams  # few runs have budgets
-
-            budget = self.token_budgets[task]
-            self._streams.append(token_streams.TokenStream(task, tokens[task], budget, *shared))
+            place = (seed, position)
+            stream = RowStream(size, batch_sizes[task], num_replicas, place, row_lengths)
+            self._streams.append(stream)
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, batches = self.sampling.sampling_weights, passes
@@ -239,12 +220,10 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def shares(self) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch."""
-        before = self._count_before(self.epoch)
-        counts = self._count_before(self.epoch + 1) - before
+        counts = self._count_before(self.epoch + 1) - self._count_before(self.epoch)
         shares = {}
-        columns = (self.sizes, self._streams, before.tolist(), counts.tolist())
-        for task, stream, first, steps in zip(*columns, strict=True):
-            rows = stream.count_rows(first, steps)
+        for task, stream, steps in zip(self.sizes, self._streams, counts.tolist(), strict=True):
+            rows = steps * stream.step_rows
             shares[task] = TaskShare(steps, rows, rows / stream.size, steps / int(counts.sum()))
         return shares
 
@@ -256,9 +235,9 @@ class TaskBatchSampler(Sampler[list[int]]):
         epoch, rest = divmod(steps, math.ceil(self.steps / accumulation))
         return epoch * self.steps + rest * accumulation
 
-    def count_batch_rows(self, task: str) -> NDArray[np.int64]:
-        """Count the rows, over all ranks, of every step of the first pass of a task, (steps,)."""
-        return self._streams[list(self.sizes).index(task)].count_step_rows()
+    def count_batch_rows(self, task: str) -> int:
+        """Count the rows, over all ranks, of a step of a task."""
+        return self._streams[list(self.sizes).index(task)].step_rows
 
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
@@ -268,7 +247,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             chosen = self.choose_tasks(epoch)[:rest]
             counts = counts + np.bincount(chosen, minlength=len(counts))
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
-        return {task: stream.count_rows(0, count) for task, stream, count in triples}
+        return {task: count * stream.step_rows for task, stream, count in triples}
 
     def describe(self, validation: Mapping[str, int]) -> str:
         """Show the shares of the current epoch as a table, one line per task.

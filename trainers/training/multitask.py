@@ -33,7 +33,6 @@ from trainers.data.rows import (
     Rows,
     TaskCollator,
     TaskDataset,
-    count_tokens,
     longest_first,
     read_lengths,
 )
@@ -80,8 +79,6 @@ class MultiTaskTrainer(Trainer):
         methods: Training methods, in the order in which they apply.
         sampling: How the task of a step is chosen; None for one after the other.
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
-        max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
-            budget of their own; None takes ``per_device_train_batch_size`` rows.
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, -100 for none, in the order of
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
@@ -116,7 +113,6 @@ class MultiTaskTrainer(Trainer):
         methods: Sequence[Method] = (),
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
-        max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
         processing_class: Any = None,
@@ -147,8 +143,7 @@ class MultiTaskTrainer(Trainer):
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
         self.train_sampler, dataset = None, None
         if rows:
-            ends = (steps_per_epoch, max_tokens_per_batch)
-            self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
+            self.train_sampler = make_sampler(self.tasks, args, sampling, steps_per_epoch)
             dataset = TaskDataset(rows, self.train_sampler)
         collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
         if collator is None:
@@ -648,21 +643,13 @@ def make_sampler(
     args: TrainingArguments,
     sampling: TaskSampling | None,
     steps_per_epoch: StepsPerEpoch,
-    max_tokens_per_batch: int | None,
 ) -> TaskBatchSampler:
     """Build the sampler of tasks with training rows; see ``MultiTaskTrainer``."""
-    devices = max(1, args.n_gpu)
     rows = find_rows(tasks.values())
-    batch_sizes, budgets = {}, {}
-    for name, task in tasks.items():
-        budget = task.training.max_tokens_per_batch
-        if budget is None and task.training.batch_size is None:
-            budget = max_tokens_per_batch
-        if budget is None:
-            size = task.training.batch_size or args.per_device_train_batch_size
-            batch_sizes[name] = size * devices
-        else:
-            budgets[name] = budget * devices
+    batch_sizes = {
+        name: (task.training.batch_size or args.per_device_train_batch_size) * max(1, args.n_gpu)
+        for name, task in tasks.items()
+    }
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
@@ -674,8 +661,6 @@ def make_sampler(
         steps_per_epoch=steps_per_epoch,
         sampling=sampling,
         lengths=lengths,
-        token_budgets=budgets,
-        tokens={name: count_tokens(rows[name]) for name in budgets},
         changing=find_texts(tasks),
     )
 
