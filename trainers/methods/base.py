@@ -84,8 +84,8 @@ class Method:
         """Whether a task learns from this method alone, and its own loss does not count."""
         return False
 
-    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
-        """Count the terms of what ``loss`` adds for a batch, by part: numbers or tensors.
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, Tensor]:
+        """Count the terms of what ``loss`` adds for a batch, by part.
 
         Batches with more terms than others weigh more among those of an optimizer step.
         """
@@ -94,13 +94,10 @@ class Method:
     def finish(self) -> None:
         """Run after a training that succeeded: the model gets its final weights."""
 
-    # Evaluation and logs
+    # Evaluation
 
     def before_evaluation(self, task: str) -> None:
         """Run before a task is evaluated during training."""
-
-    def log(self, logs: dict[str, float]) -> None:
-        """Add to the logs of training."""
 
 
 def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:

@@ -188,7 +188,7 @@ class Distillation(Method):
         facts = step.facts | {"distillation": divergence.detach()}
         return replace(step, loss=loss, plain=plain, facts=facts)
 
-    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, Tensor]:
         labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
         if task not in self.alphas or teacher is None:
             return {}

@@ -376,8 +376,7 @@ class MultiTaskTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs |= self._losses.flush(self._average_over_ranks)
-            for method in self.methods:
-                method.log(logs)
+            self._divergence.check_notes()
         if logs.get("train_samples_per_second") and logs["train_runtime"]:
             # Trainer multiplies steps by per_device_train_batch_size, or epochs by all rows
             sampler: Any = self.train_sampler
