@@ -89,8 +89,8 @@ THREE_TASKS = {
 }
 PIPELINES = Contender("inference:load_pipelines", prepare="inference:save_classifiers")
 METHOD_NAMES = (
-    "plain", "mixed", "PCGrad", "R-Drop", "autocast", "half the layers frozen",
-    "LoRA", "tasks drawn", "pairs separate", "multiple negatives ranking", "CoSENT", "SimCSE",
+    "plain", "R-Drop", "autocast", "half the layers frozen", "LoRA", "tasks drawn",
+    "pairs separate", "multiple negatives ranking", "CoSENT", "SimCSE",
 )  # fmt: skip
 STARTS = ("transformers", "minbert", "minbert predict", "minbert help")
 

@@ -1,7 +1,7 @@
 """The cost of each training method beside the plain step.
 
 All train on the same three tasks in turn, in equal batches of rows of one length, so that equal
-steps are equal work for the plain way. A mixed step has the batches of three steps.
+steps are equal work for the plain way.
 """
 
 import tempfile
@@ -28,14 +28,11 @@ from .block import Job, Meter
 from .training import Probe, ProbeCallback
 from .workloads import FIRST_WORD, VOCABULARY
 
-MIXED = {"task_sampling": "mixed"}
 SEPARATE = {"pair_encoding": "separate", "head": "cosine"}
 RANKING = {"quora": SEPARATE | {"loss": "multiple_negatives_ranking"}, "sts": SEPARATE}
 # name -> keys of a recipe, and `heads`: changes of heads, by task
 METHODS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "mixed": MIXED,
-    "PCGrad": {**MIXED, "gradient_surgery": "pcgrad"},
     "R-Drop": {"r_drop": 1.0},
     "autocast": {"bf16": True},
     "half the layers frozen": {"freeze_layers": True},
@@ -56,7 +53,7 @@ ROWS = 32  # per batch
 
 
 def train(job: Job, meter: Meter) -> dict[str, Any]:
-    """Train with a method; a unit is a turn of all three tasks, or a mixed step of them."""
+    """Train with a method; a unit is a turn of all three tasks."""
     set_seed(job.seed)
     keys = dict(METHODS[job.name.peer])
     changes = keys.pop("heads", {})
@@ -69,11 +66,10 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
         keys["freeze_layers"] = model.config.num_hidden_layers // 2
     if lora := keys.pop("lora", None):
         add_lora(model, lora, trained=("heads.", "cls."))
-    turn = 1 if keys.get("task_sampling") == "mixed" else len(TASKS)
     sampling = TaskSampling(keys.pop("task_sampling", "round_robin"))
     turns = job.warmup + job.units
     arguments = FastTrainingArguments(
-        output_dir=tempfile.gettempdir(), max_steps=turns * turn, use_cpu=job.device == "cpu",
+        output_dir=tempfile.gettempdir(), max_steps=turns * len(TASKS), use_cpu=job.device == "cpu",
         per_device_train_batch_size=ROWS, save_strategy="no", disable_tqdm=True,
         learning_rate=2e-5, report_to="none", logging_strategy="no", bf16=keys.pop("bf16", False),
     )  # fmt: skip
@@ -89,7 +85,7 @@ def train(job: Job, meter: Meter) -> dict[str, Any]:
 
     class TurnTimer(Probe):
         def on_step(self) -> None:
-            if next(steps) % turn == 0:
+            if next(steps) % len(TASKS) == 0:
                 meter.unit(ROWS * len(TASKS))
 
     trainer.remove_callback(PrinterCallback)

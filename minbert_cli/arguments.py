@@ -22,7 +22,6 @@ from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.methods.method_arguments import MethodArguments
-from trainers.task import MAX_TOKENS
 from trainers.training.callbacks import AggregateEarlyStopping
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
@@ -47,9 +46,6 @@ class RunArguments:
     data_dir: str | None = option(None, "Folder with the official files of the built-in datasets.")
     max_length: int | None = option(
         None, "Maximum tokens of a sequence; by default 128, or the positions of a smaller model."
-    )
-    max_tokens_per_batch: Annotated[int, whole_number(1, MAX_TOKENS)] | None = option(
-        None, "Maximum tokens of a batch of the tasks without a batch_size, instead of rows."
     )
     early_stopping_patience: Count | None = option(
         None, "Evaluations without a better metric before stopping."
@@ -173,8 +169,6 @@ class ProgramTrainingArguments(FastTrainingArguments):
     """
 
     replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
-        "max_tokens_per_batch": ("per_device_train_batch_size",),
-        "per_device_train_batch_size": ("max_tokens_per_batch",),
         "num_train_epochs": ("max_steps",),
     }
 

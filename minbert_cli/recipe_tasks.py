@@ -20,7 +20,6 @@ from trainers import (
     Choice,
     TaskTraining,
     check_arguments,
-    check_sampling,
     list_metrics,
     make_problems,
 )
@@ -302,7 +301,6 @@ def check_recipe(
     check_arguments(args, problems, glue, auxiliary=auxiliary)
     arguments.make_callbacks(args)
     methods = arguments.make_methods()
-    check_sampling(args, arguments, methods)
     if start is not None:
         with torch.device("meta"):  # without memory for weights
             model = MinBertForMultiTask(config)

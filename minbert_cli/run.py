@@ -92,12 +92,6 @@ class Run:
             command = command.replace(f"minbert {self.program}", launched, 1)
         self.command = hide_token(command, args.hub_token)  # that repeats it
         self.recipe = describe_recipe(recipe, published, args.hub_token)  # as a text to publish
-        tokens, count = arguments.max_tokens_per_batch, args.per_device_train_batch_size
-        if tokens is not None and "per_device_train_batch_size" not in args.undecided:
-            raise ValueError(
-                f"per_device_train_batch_size={count} has no effect with max_tokens_per_batch="
-                f"{tokens}; remove one of them"
-            )
         self.cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         # that of the arguments is a temporary one in a dry run
         self.output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
@@ -150,7 +144,6 @@ class Run:
     def make_trainer(self, model: Any, tasks: Sequence[Task], **options: Any) -> None:
         """Create the trainer; explain errors of the Hub while it creates the repository."""
         callbacks = [*self.arguments.make_callbacks(self.args), LastStep()]
-        options["max_tokens_per_batch"] = self.arguments.max_tokens_per_batch
         advice = "check the network, log in with `hf auth login`, or train without it"
         with named_errors("push_to_hub", advice) if self.args.push_to_hub else nullcontext():
             self.trainer = MultiTaskTrainer(model, self.args, tasks, callbacks=callbacks, **options)

@@ -87,7 +87,6 @@ def test_values_that_another_library_would_refuse_late_or_that_contradict_the_ro
         {"early_stopping_patience": 2, "eval_strategy": "no"},
         {"model_name_or_path": "gone", "model_config": None},
         {"task_sampling": "weighted", "sampling_weights": {"moods": 1}},
-        {"r_drop": 1.0, "task_sampling": "mixed", "optim": "lomo"},
         {"scores": {"head": "mlp"}},
         {"scores": {"pooling_layer": 7}},
         {"scores": {"train_file": "gone.jsonl"}},

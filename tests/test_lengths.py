@@ -69,7 +69,7 @@ TASKS = {
     "tags": {"problem_type": "token_classification"},
 }
 WINDOWS = {"truncation": "windows", "window_overlap": 2, "max_windows": 3}
-TASKS["windows"] = TASKS["good"] | WINDOWS | {"max_tokens_per_batch": 90}
+TASKS["windows"] = TASKS["good"] | WINDOWS
 TASKS["near_in_windows"] = TASKS["near"] | {"truncation": "windows", "max_length": 8}
 
 

@@ -128,10 +128,6 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys):
         ({"model_config": {"vocab_size": 9}}, "model_config: leave vocab_size out"),
         ({"objective": "mlm", "balanced_pairs": True}, "balanced_pairs=True has no effect"),
         ({"vocab_size": 10**12}, "vocab_size=1000000000000 must be from 1 to 100,000,000"),
-        (
-            {"max_tokens_per_batch": 9, "per_device_train_batch_size": None},
-            "max_tokens_per_batch is 9; make it at least",
-        ),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, capsys, change, message):

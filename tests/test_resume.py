@@ -51,22 +51,14 @@ RUNS = {
         "program": "pretrain",
         "processes": 2,
         "dataloader_num_workers": 1,
-        "max_tokens_per_batch": 100,
-        "per_device_train_batch_size": None,
+        "train_sampling_strategy": "group_by_length",
     },
     "drawn": {"with_text": True, "steps_per_epoch": 7, "task_sampling": "proportional"},
-    "mixed": {
+    "accumulation": {
         "with_text": True,
-        "task_sampling": "mixed",
         "gradient_accumulation_steps": 2,
         "steps_per_epoch": 9,
         "save_steps": 1,
-    },
-    "pcgrad, two processes": {
-        "processes": 2,
-        "task_sampling": "mixed",
-        "gradient_surgery": "pcgrad",
-        "steps_per_epoch": 4,
     },
     "early stopping": {
         "early_stopping_patience": 2,
@@ -210,8 +202,7 @@ def test_pre_training_goes_on_as_if_it_had_not_been_killed(whole_run, output):
         ("early stopping", (5,)),
         ("pre-training, two processes", (3, 7)),
         ("drawn", (6, 13)),
-        ("mixed", (3, 8)),
-        ("pcgrad, two processes", (3, 7)),
+        ("accumulation", (3, 8)),
     ],
 )
 def test_it_may_be_killed_again_and_again(whole_run, output, name, steps):

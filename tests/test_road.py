@@ -21,7 +21,6 @@ LAB = (
     "datasets_scripts.text_rows",
     "modeling_minbert.joined",
     "trainers.data.masking",
-    "trainers.data.token_streams",
     "trainers.methods.distillation",
     "trainers.reports.glue",
     "trainers.training.comparisons",

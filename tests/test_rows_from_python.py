@@ -224,9 +224,6 @@ def test_what_a_task_lacks_is_named(tokenizer):
         Task("own", "classification", rows, metrics=["acuracy"])
     with pytest.raises(TypeError, match=r"task 'own': training={'batch_size': 2}; give a TaskTr"):
         Task("own", "classification", rows, training={"batch_size": 2})
-    message = "batch_size=8 and max_tokens_per_batch=512; give one"
-    with pytest.raises(ValueError, match=message):
-        TaskTraining(batch_size=8, max_tokens_per_batch=512)
     with pytest.raises(ValueError, match="loss_weight=nan; expected a number > 0"):
         TaskTraining(loss_weight=float("nan"))
 

@@ -30,12 +30,7 @@ RUNS = {
         "r_drop": 1.0,
         "head_learning_rate": 0.01,
     },
-    "pcgrad": {
-        "task_sampling": "mixed",
-        "gradient_surgery": "pcgrad",
-        "gradient_accumulation_steps": 2,
-        "steps_per_epoch": 5,
-    },
+    "accumulation": {"gradient_accumulation_steps": 2, "steps_per_epoch": 14},
     "drawn": {"task_sampling": "proportional", "steps_per_epoch": "longest"},
     "roberta": {},
     "modernbert": {},

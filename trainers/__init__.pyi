@@ -5,7 +5,6 @@ from .data.rows import (
     TaskCollator as TaskCollator,
     TaskDataset as TaskDataset,
     TextSource as TextSource,
-    list_batches as list_batches,
     read_rows as read_rows,
     spread as spread,
 )
@@ -23,7 +22,6 @@ from .files import (
 )
 from .methods.base import Method as Method
 from .methods.distillation import Distillation as Distillation
-from .methods.gradient_surgery import GradientSurgery as GradientSurgery
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
     HeadLearningRate as HeadLearningRate,
@@ -70,11 +68,7 @@ from .training.callbacks import (
     LastStep as LastStep,
     TrainingDivergedError as TrainingDivergedError,
 )
-from .training.checks import (
-    check_arguments as check_arguments,
-    check_sampling as check_sampling,
-    list_metrics as list_metrics,
-)
+from .training.checks import check_arguments as check_arguments, list_metrics as list_metrics
 from .training.multitask import MultiTaskTrainer as MultiTaskTrainer
 from .training.resuming import (
     checkpoint_problem as checkpoint_problem,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # Of a batch, whose order of rows is kept in memory.
 MAX_ROWS = 100_000
-MAX_TOKENS = 100_000_000
 Weight = Annotated[
     float,
     number("a number > 0 (to train without a task, remove it from the recipe)", lambda x: x > 0),
@@ -29,8 +28,6 @@ class TaskTraining:
 
     Args:
         batch_size: Rows per device and step; None takes the default of the run.
-        max_tokens_per_batch: Token budget per process and step, instead of a number of rows; both
-            sentences of a pair count, padding does not.
         loss_weight: Factor on the loss of this task, and so on its gradient; ``max_grad_norm`` is
             the limit of the gradient before this factor. In a run of a single task it does nothing,
             since Adam divides by the size of the gradients. The logs have ``loss_<task>`` without
@@ -41,22 +38,16 @@ class TaskTraining:
             accordingly.
 
     Raises:
-        ValueError: If a value has the wrong type or is out of range, or both sizes are given.
+        ValueError: If a value has the wrong type or is out of range.
     """
 
     batch_size: Annotated[int, whole_number(1, MAX_ROWS)] | None = None
-    max_tokens_per_batch: Annotated[int, whole_number(1, MAX_TOKENS)] | None = None
     loss_weight: Weight = 1.0
     auxiliary: bool = False
     regularize: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.batch_size is not None and self.max_tokens_per_batch is not None:
-            raise ValueError(
-                f"batch_size={self.batch_size} and max_tokens_per_batch="
-                f"{self.max_tokens_per_batch}; give one of them"
-            )
 
 
 @dataclass(frozen=True)

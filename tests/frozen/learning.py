@@ -113,7 +113,7 @@ LEARNED = {"temperature", "threshold", "thresholds", "class_weights"}
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "evaluate_train": False}
 METHODS: dict[str, dict[str, Any]] = CASES["methods"]
 # The others are compared by the slow tests.
-FAST = {"r_drop", "pcgrad", "lora", "teacher", "calibrate"}
+FAST = {"r_drop", "lora", "teacher", "calibrate"}
 
 
 def apply_method(name: str) -> Case:

@@ -180,24 +180,6 @@ def test_a_recipe_may_say_that_a_run_goes_on(tmp_path, value):
     assert args.resume_from_checkpoint == value
 
 
-@pytest.mark.parametrize(
-    ("key", "other"),
-    [("max_tokens_per_batch", "per_device_train_batch_size")[::step] for step in (1, -1)],
-)
-def test_a_flag_for_the_size_of_batches_replaces_the_one_of_the_recipe(tmp_path, key, other):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(
-        f"{{tasks: {{sst: {{dataset: sst}}}}, output_dir: run, use_cpu: true, {key}: 90}}"
-    )
-    kinds = [FinetuneArguments, ProgramTrainingArguments]
-
-    own, args = parse_recipe(kinds, [path, f"--{other}", "80"])
-
-    sizes = {**vars(own), **vars(args)}
-    assert sizes[other] == 80
-    assert sizes[key] == {"max_tokens_per_batch": None}.get(key, PROVISIONAL.get(key))
-
-
 def test_a_folder_that_no_dataset_needs_is_reported(caplog):
     own = {"problem_type": "classification", "train_file": "a.tsv", "text_columns": "text"}
     own |= {"label_column": "label"}

@@ -47,9 +47,7 @@ def check(trainer, output):
     [
         ({"steps_per_epoch": "longest"}, {"gradient_accumulation_steps": 4}),
         ({"tasks": {"moods": {"batch_size": 2}, "pairs": {"batch_size": 7}}}, {"max_steps": 7}),
-        ({"tasks": {"moods": {"max_tokens_per_batch": 40}}}, {"max_steps": 11}),
         ({"sampling": "proportional", "steps_per_epoch": 5}, {"max_steps": 8}),
-        ({"sampling": "mixed"}, {"max_steps": 3}),
     ],
 )
 def test_the_rows_that_were_trained_are_counted(tmp_path, monkeypatch, own, arguments):

@@ -1,7 +1,5 @@
 """Which task comes at which step: draws, schedules, lengths of epochs, restarts."""
 
-from itertools import chain
-
 import numpy as np
 import pytest
 from accelerate import skip_first_batches
@@ -20,7 +18,6 @@ STRATEGIES = {
     "proportional": {},
     "temperature": {"sampling_temperature": 2.0},
     "weighted": {"sampling_weights": WEIGHTS},
-    "mixed": {},
 }
 
 
@@ -61,7 +58,7 @@ def test_tasks_are_drawn_with_their_probabilities(strategy):
     sampler = make(strategy, steps_per_epoch=20_000)
     expected = np.asarray(PROBABILITIES[strategy])
 
-    counts = np.bincount(sampler.choose_tasks(0).ravel())
+    counts = np.bincount(sampler.choose_tasks(0))
 
     assert sampler.probabilities == pytest.approx(expected)
     assert chisquare(counts, 20_000 * expected).pvalue > 0.01
@@ -79,22 +76,10 @@ def test_the_round_robin_is_the_one_it_has_always_been():
     ]
 
 
-def test_a_mixed_step_equals_a_round_of_round_robin():
-    mixed, turns = (
-        make(name, steps_per_epoch=stop) for name, stop in (("mixed", 6), ("round_robin", 18))
-    )
-
-    for epoch in (0, 2):
-        batches = read(turns, epoch)
-        rounds = [[*chain(*batches[first : first + 3])] for first in range(0, 18, 3)]
-        assert read(mixed, epoch) == rounds
-
-
 @pytest.mark.parametrize(
     ("strategy", "shortest", "longest"),
     [
         ("round_robin", 3 * 6, 3 * 100),
-        ("mixed", 6, 100),
         ("proportional", 131, 132),  # 525 rows in batches of four
         ("temperature", 43, 175),  # 6.25 / (5 / 35), 100 / (20 / 35)
         ("weighted", 25, 800),  # 6.25 / (2 / 8), 100 / (1 / 8)
@@ -121,14 +106,13 @@ def test_two_ranks_see_the_rows_of_one_with_twice_the_batch(strategy, by_length)
         assert [sorted(batch) for batch in joined] == [sorted(batch) for batch in left]
 
 
-@pytest.mark.parametrize("options", ["rows", "lengths", "tokens", "text"])
+@pytest.mark.parametrize("options", ["rows", "lengths", "text"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_go_on_over_epochs_and_restarts(strategy, options):
     lengths = {task: 3 + np.arange(size) % 7 for task, size in SIZES.items()}
     more = {
         "rows": {},
         "lengths": {"lengths": lengths},
-        "tokens": {"token_budgets": {"a": 30, "c": 25}, "tokens": lengths},
         "text": {"changing": ["b"]},
     }[options]
     rows = {task: [] for task in SIZES}
@@ -182,7 +166,7 @@ def test_the_table_names_the_drawn_epoch():
     ("arguments", "message"),
     [
         (
-            {"task_sampling": "mixed", "sampling_weights": {"a": 1}},
+            {"task_sampling": "proportional", "sampling_weights": {"a": 1}},
             "use task_sampling: weighted",
         ),
         (
@@ -201,7 +185,7 @@ def test_bad_settings_are_refused(arguments, message):
 @pytest.mark.parametrize("steps", ["often", 0, True])
 def test_lengths_of_epochs_are_checked(steps):
     with pytest.raises(ValueError, match=f"steps_per_epoch={steps!r}; expected 'shortest'"):
-        make("mixed", steps_per_epoch=steps)
+        make("proportional", steps_per_epoch=steps)
 
 
 class Recorder(TaskBatchSampler):

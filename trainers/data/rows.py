@@ -41,7 +41,6 @@ Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
 # What the model gets, and the name of its task.
 Batch: TypeAlias = dict[str, Any]
-BATCHES = "batches"  # key of a mixed batch: a list of the batches of its tasks
 
 
 class Joined(NamedTuple):
@@ -384,8 +383,7 @@ def _root(buffer: pa.Buffer) -> pa.Buffer:
 class TaskDataset(Dataset[Joined]):
     """The concatenated rows of all tasks.
 
-    Some rows of one task are read as their concatenation, `Joined`, and rows of several tasks as a
-    list of these.
+    Some rows of one task are read as their concatenation, `Joined`.
 
     Index ``i + p * len(self)`` is row ``i`` in pass ``p`` over the data, for rows that differ in
     every pass: those of text sources, and masks.
@@ -426,34 +424,25 @@ class TaskDataset(Dataset[Joined]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Joined:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Joined | list[Joined]:
-        """Read the rows of a batch; for a mixed step a list with the rows of each task."""
+    def __getitems__(self, indices: Sequence[int]) -> Joined:
+        """Read the rows of a batch, which are of one task."""
         passes, places = np.divmod(np.asarray(indices, dtype=np.int64), len(self))
-        positions = np.searchsorted(self._ends, places, side="right")
-        cuts = np.flatnonzero(np.diff(positions)) + 1
-        parts = []
-        for part in np.split(np.arange(len(places)), cuts):
-            position = int(positions[part[0]])
-            task = self._tasks[position]
-            start = self._ends[position] - self.sizes[task]
-            rows, chosen = self._rows[position], places[part] - start
-            if isinstance(rows, FlatRows):
-                joined = rows.join(task, chosen, passes[part])
-            else:
-                numbers = passes[part]  # ascending
-                read = [rows.read(int(n), chosen[numbers == n]) for n in np.unique(numbers)]
-                columns: dict[str, Any] = {
-                    name: np.concatenate([each[name] for each in read]) for name in read[0]
-                }
-                columns["places"] = np.stack([numbers, chosen])
-                joined = Joined(task=task, rows=len(chosen), **columns)
-            if task in self.teachers:
-                joined = self.teachers[task](joined)
-            parts.append(joined)
-        return parts if len(parts) > 1 else parts[0]
+        (position,) = set(np.searchsorted(self._ends, places, side="right").tolist())
+        task = self._tasks[position]
+        rows, chosen = self._rows[position], places - (self._ends[position] - self.sizes[task])
+        if isinstance(rows, FlatRows):
+            joined = rows.join(task, chosen, passes)
+        else:  # the passes ascend
+            read = [rows.read(int(n), chosen[passes == n]) for n in np.unique(passes)]
+            columns: dict[str, Any] = {
+                name: np.concatenate([each[name] for each in read]) for name in read[0]
+            }
+            columns["places"] = np.stack([passes, chosen])
+            joined = Joined(task=task, rows=len(chosen), **columns)
+        return self.teachers[task](joined) if task in self.teachers else joined
 
     def fit_rows(self, most: int) -> int:
         """Return the rows of a batch if long texts count as a row for every 512 tokens."""
@@ -498,11 +487,6 @@ def read_lengths(task: str, rows: Rows, column: str) -> Counts:
             f"has {', '.join(rows.column_names)}"
         )
     return np.asarray(rows[column][:])
-
-
-def count_tokens(rows: Rows) -> Counts:
-    """Count the tokens of each row, both sentences of a separate pair included; see `Counts`."""
-    return rows.count_tokens if isinstance(rows, TextSource) else FlatRows(rows).count_tokens()
 
 
 def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDataset, Ids]:
@@ -563,14 +547,8 @@ class TaskCollator:
     packed: bool = False
     texts: Mapping[str, "TextMasking"] = field(default_factory=dict)
 
-    def __call__(self, joined: Joined | Sequence[Joined]) -> Batch:
-        """Make a batch of the rows of one task, or of each task, ``{"batches": [...]}``.
-
-        Raises:
-            ValueError: If the rows cannot be masked.
-        """
-        if not isinstance(joined, Joined):
-            return {BATCHES: list(map(self, joined))}
+    def __call__(self, joined: Joined) -> Batch:
+        """Make a batch; rows that cannot be masked raise ValueError."""
         if joined.task in self.texts:
             joined = self.texts[joined.task].prepare(joined)
         of_rows = {
@@ -639,8 +617,3 @@ def _pad_tokens(values: Values, lengths: Ids, longest: int) -> Tensor:
     padded = np.full((len(lengths), longest, *values.shape[1:]), np.nan, dtype=np.float32)
     padded[np.arange(longest) < lengths[:, None]] = values
     return torch.from_numpy(padded)
-
-
-def list_batches(inputs: Batch) -> list[Batch]:
-    """List the batches of a step, one for each task."""
-    return inputs.get(BATCHES, [inputs])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from torch.utils.data import Sampler
 from datasets_scripts.checking import check_value, is_number, key_types, option
 
 from .streams import Counts, RowStream
-
-if TYPE_CHECKING:
-    from .token_streams import TokenStream
 
 # Of an epoch, whose order is kept in memory.
 MAX_STEPS = 10_000_000
@@ -27,20 +24,18 @@ class TaskSampling:
     """How the task of a step is chosen; its fields are flags and recipe keys.
 
     - ``round_robin``: one task after the other.
-    - ``mixed``: a batch of every task at every step; their weighted losses are summed.
     - All others draw the task of every step with a probability p. A pass over the task has N
       batches: ``proportional`` with p ~ N; ``temperature`` with p ~ N^(1/T), from ``proportional``
       for T = 1 to equal shares for a large T; ``weighted`` with given weights.
 
-    With gradient accumulation every micro-batch has its own task, so an optimizer step has several;
-    with ``mixed`` every micro-batch has all of them.
+    With gradient accumulation every micro-batch has its own task, so an optimizer step has several.
 
     Raises:
         ValueError: If a key is missing, out of range, or belongs to another strategy.
     """
 
-    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted", "mixed"] = (
-        option("round_robin", "How the task of a step is chosen.")
+    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted"] = option(
+        "round_robin", "How the task of a step is chosen."
     )
     sampling_temperature: float | None = option(None, "T of temperature sampling, p ~ N^(1/T).")
     sampling_weights: dict[str, Any] | None = option(
@@ -78,14 +73,9 @@ class TaskSampling:
                 )
 
     @property
-    def mixes_tasks(self) -> bool:
-        """Whether every step has a batch of every task."""
-        return self.task_sampling == "mixed"
-
-    @property
     def is_drawn(self) -> bool:
         """Whether tasks are drawn, so that shares differ between epochs."""
-        return self.task_sampling not in ("round_robin", "mixed")
+        return self.task_sampling != "round_robin"
 
 
 class TaskShare(NamedTuple):
@@ -100,9 +90,8 @@ class TaskShare(NamedTuple):
 class TaskBatchSampler(Sampler[list[int]]):
     """Draw batches of tasks, with the same tasks on every rank at every step.
 
-    A step has a batch of one task, or with ``mixed`` sampling of every task in turn. Of drawn
-    tasks, counts are drawn first, from a multinomial distribution, and then shuffled: so the counts
-    of earlier epochs are known without their steps.
+    A step has a batch of one task. Of drawn tasks, counts are drawn first, from a multinomial
+    distribution, and then shuffled: so the counts of earlier epochs are known without their steps.
 
     Each task has an endless stream of rows, one reshuffled permutation of its data after the other.
     It continues over epochs, so that in the long run all rows are seen equally often, even if one
@@ -111,13 +100,9 @@ class TaskBatchSampler(Sampler[list[int]]):
     to rank i modulo ``num_replicas``. Two ranks with batches of b rows therefore see the rows of
     one rank with batches of 2b.
 
-    The batches of a task have a number of rows, or as many rows as fit into a token budget (see
-    ``TokenStream``). With a budget, passes may differ by a few steps; all epochs have the steps of
-    the first pass.
-
     Args:
         sizes: Rows of each task, in the order in which the tasks are concatenated.
-        batch_sizes: Rows per rank and step of each task that has no budget.
+        batch_sizes: Rows per rank and step of each task.
         num_replicas: Number of ranks.
         seed: Seed of all orders, >= 0.
         steps_per_epoch: ``"shortest"``: an epoch ends when the next round would exceed the data of
@@ -126,8 +111,6 @@ class TaskBatchSampler(Sampler[list[int]]):
             are expectations.
         sampling: How the task of a step is chosen; None for one after the other.
         lengths: Tokens of every row of each task; if given, batches have rows of similar length.
-        token_budgets: Tokens per rank and step of the tasks that have a budget.
-        tokens: Tokens of every row of such a task, of both sentences of a pair.
         changing: Tasks whose rows differ in every pass: the index of a row encodes its pass, as
             `TaskDataset` expects.
 
@@ -136,8 +119,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps: Steps of an epoch, per rank.
 
     Raises:
-        ValueError: If ``steps_per_epoch`` is out of range, a task has no weight, or a row is longer
-            than the budget of its task.
+        ValueError: If ``steps_per_epoch`` is out of range, or a task has no weight.
     """
 
     # with a size, accelerate's BatchSamplerShard would complete a last batch from other tasks
@@ -154,26 +136,17 @@ class TaskBatchSampler(Sampler[list[int]]):
         steps_per_epoch: StepsPerEpoch = "shortest",
         sampling: TaskSampling | None = None,
         lengths: Mapping[str, Counts] | None = None,
-        token_budgets: Mapping[str, int] | None = None,
-        tokens: Mapping[str, Counts] | None = None,
         changing: Collection[str] = (),
     ) -> None:
-        self.sizes, self.token_budgets = dict(sizes), dict(token_budgets or {})
-        self.num_replicas = num_replicas
+        self.sizes, self.num_replicas = dict(sizes), num_replicas
         self.changing = frozenset(changing)
         self.epoch = 0
-        self._streams: list[RowStream | TokenStream] = []
-        tokens = tokens or {}
+        self._streams: list[RowStream] = []
         for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
-            shared: Any = (num_replicas, (seed, position), row_lengths)
-            if task not in self.token_budgets:
-                self._streams.append(RowStream(size, batch_sizes[task], *shared))
-                continue
-            from . import token_streams  # few runs have budgets
-
-            budget = self.token_budgets[task]
-            self._streams.append(token_streams.TokenStream(task, tokens[task], budget, *shared))
+            place = (seed, position)
+            stream = RowStream(size, batch_sizes[task], num_replicas, place, row_lengths)
+            self._streams.append(stream)
         passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, batches = self.sampling.sampling_weights, passes
@@ -191,10 +164,10 @@ class TaskBatchSampler(Sampler[list[int]]):
 
     def _count_steps(self, length: StepsPerEpoch, passes: NDArray[np.float64]) -> int:
         """Count the steps of an epoch from those of a pass over each task, (T,)."""
-        unit = len(passes) if self.sampling.task_sampling == "round_robin" else 1
+        unit = len(passes)  # of a round
         if self.sampling.is_drawn:
             # rounded: the sum of all passes can be slightly above a whole number
-            passes = np.round(passes / self.probabilities, 6)
+            unit, passes = 1, np.round(passes / self.probabilities, 6)
         if type(length) is int and 1 <= length <= MAX_STEPS:
             return length
         if length == "shortest":
@@ -207,20 +180,15 @@ class TaskBatchSampler(Sampler[list[int]]):
         )
 
     def choose_tasks(self, epoch: int) -> NDArray[np.int64]:
-        """List the tasks of each step of an epoch, (steps, tasks of a step)."""
-        numbers = np.arange(len(self.sizes))
-        if self.sampling.mixes_tasks:
-            return np.tile(numbers, (self.steps, 1))
+        """List the task of each step of an epoch, by its number, (steps,)."""
         if not self.sampling.is_drawn:  # the round goes on from epoch to epoch
-            return ((epoch * self.steps + np.arange(self.steps)) % len(numbers))[:, None]
+            return (epoch * self.steps + np.arange(self.steps)) % len(self.sizes)
         counts, generator = self._draw(epoch)
-        return generator.permutation(np.repeat(numbers, counts))[:, None]
+        return generator.permutation(np.repeat(np.arange(len(counts)), counts))
 
     def _count_before(self, epoch: int) -> NDArray[np.int64]:
         """Count the batches of each task in all earlier epochs, (T,)."""
         numbers, steps = np.arange(len(self.sizes)), epoch * self.steps
-        if self.sampling.mixes_tasks:
-            return np.full_like(numbers, steps)
         if not self.sampling.is_drawn:
             return (steps + len(numbers) - 1 - numbers) // len(numbers)
         return sum((self._draw(earlier)[0] for earlier in range(epoch)), np.zeros_like(numbers))
@@ -244,24 +212,18 @@ class TaskBatchSampler(Sampler[list[int]]):
         tasks = list(self.sizes)
         before = self._count_before(self.epoch).tolist()
         readers = [stream.read(first) for stream, first in zip(self._streams, before, strict=True)]
-
-        def read(index: int) -> NDArray[np.int64]:
+        for index in self.choose_tasks(self.epoch).tolist():
             numbers, rows = np.divmod(next(readers[index]), self._streams[index].size)
             if tasks[index] in self.changing:
                 rows += numbers * starts[-1]
-            return starts[index] + rows
-
-        for step in self.choose_tasks(self.epoch).tolist():
-            yield from np.concatenate([read(index) for index in step], axis=1).tolist()
+            yield from (starts[index] + rows).tolist()
 
     def shares(self) -> dict[str, TaskShare]:
         """Compute the share of each task in the current epoch."""
-        before = self._count_before(self.epoch)
-        counts = self._count_before(self.epoch + 1) - before
+        counts = self._count_before(self.epoch + 1) - self._count_before(self.epoch)
         shares = {}
-        columns = (self.sizes, self._streams, before.tolist(), counts.tolist())
-        for task, stream, first, steps in zip(*columns, strict=True):
-            rows = stream.count_rows(first, steps)
+        for task, stream, steps in zip(self.sizes, self._streams, counts.tolist(), strict=True):
+            rows = steps * stream.step_rows
             shares[task] = TaskShare(steps, rows, rows / stream.size, steps / int(counts.sum()))
         return shares
 
@@ -273,19 +235,19 @@ class TaskBatchSampler(Sampler[list[int]]):
         epoch, rest = divmod(steps, math.ceil(self.steps / accumulation))
         return epoch * self.steps + rest * accumulation
 
-    def count_batch_rows(self, task: str) -> NDArray[np.int64]:
-        """Count the rows, over all ranks, of every step of the first pass of a task, (steps,)."""
-        return self._streams[list(self.sizes).index(task)].count_step_rows()
+    def count_batch_rows(self, task: str) -> int:
+        """Count the rows, over all ranks, of a step of a task."""
+        return self._streams[list(self.sizes).index(task)].step_rows
 
     def count_task_rows(self, steps: int) -> dict[str, int]:
         """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)
         counts = self._count_before(epoch)
         if rest:
-            chosen = self.choose_tasks(epoch)[:rest].ravel()
+            chosen = self.choose_tasks(epoch)[:rest]
             counts = counts + np.bincount(chosen, minlength=len(counts))
         triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
-        return {task: stream.count_rows(0, count) for task, stream, count in triples}
+        return {task: count * stream.step_rows for task, stream, count in triples}
 
     def describe(self, validation: Mapping[str, int]) -> str:
         """Show the shares of the current epoch as a table, one line per task.

@@ -1,6 +1,5 @@
 """The rows of a task, step by step and without end."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -31,6 +30,7 @@ class RowStream:
     Attributes:
         size: Rows of a pass.
         batch: Description of the batch size, such as ``2 x 32``.
+        step_rows: Rows of a step, over all ranks.
         pass_steps: Steps of one pass over the rows.
     """
 
@@ -44,42 +44,35 @@ class RowStream:
     ) -> None:
         self.size, self._lengths = size, lengths
         self.batch = f"{ranks} x {batch_size}"
-        self._ranks, self._rows, self._seed = ranks, ranks * batch_size, seed
-        self.pass_steps = size / self._rows
+        self.step_rows = ranks * batch_size
+        self._ranks, self._seed = ranks, seed
+        self.pass_steps = size / self.step_rows
 
     def read(self, first: int) -> Iterator[Step]:
         """Yield the steps from step ``first`` of training on, without end."""
-        pass_index, offset = divmod(first * self._rows, self.size)
+        pass_index, offset = divmod(first * self.step_rows, self.size)
         rows = self._order(pass_index)[offset:]
         while True:
-            while len(rows) < self._rows:
+            while len(rows) < self.step_rows:
                 pass_index += 1
                 rows = np.concatenate([rows, self._order(pass_index)])
-            yield rows[: self._rows].reshape(self._ranks, -1)
-            rows = rows[self._rows :]
-
-    def count_rows(self, first: int, steps: int) -> int:
-        """Count the rows of ``steps`` steps from step ``first`` on, over all ranks."""
-        return steps * self._rows
-
-    def count_step_rows(self) -> NDArray[np.int64]:
-        """Count the rows of every step of the first pass, over all ranks, (steps,)."""
-        return np.full(math.ceil(self.pass_steps), self._rows)
+            yield rows[: self.step_rows].reshape(self._ranks, -1)
+            rows = rows[self.step_rows :]
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
         generator = np.random.default_rng((*self._seed, pass_index))
         order = generator.permutation(self.size)
         if self._lengths is not None:
             # these rows complete the last batch of the previous pass; then every cut is a batch
-            head = min(self.size, -pass_index * self.size % self._rows)
+            head = min(self.size, -pass_index * self.size % self.step_rows)
             lengths = counts_of(self._lengths, pass_index)
             chunks: list[NDArray[np.int64]] = []
-            for first in range(head, self.size, GROUP_BATCHES * self._rows):
-                rows = order[first : first + GROUP_BATCHES * self._rows]
+            for first in range(head, self.size, GROUP_BATCHES * self.step_rows):
+                rows = order[first : first + GROUP_BATCHES * self.step_rows]
                 rows = rows[np.argsort(-lengths[rows], kind="stable")]
-                chunks += np.split(rows, range(self._rows, len(rows), self._rows))
+                chunks += np.split(rows, range(self.step_rows, len(rows), self.step_rows))
             # an incomplete batch comes last
-            rest = [chunks.pop()] if (self.size - head) % self._rows else []
+            rest = [chunks.pop()] if (self.size - head) % self.step_rows else []
             shuffled = [chunks[position] for position in generator.permutation(len(chunks))]
             order = np.concatenate([order[:head], *shuffled, *rest])
         return order + pass_index * self.size

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainingArguments
 
 from trainers.data.rows import Batch as Batch
-from trainers.data.sampling import TaskSampling
 
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
@@ -61,13 +60,7 @@ class Method:
     order of the list.
     """
 
-    averages_gradients = False
-    """Whether the method averages gradients over processes itself, in place of DDP."""
-
     # Before training
-
-    def check_sampling(self, sampling: TaskSampling) -> None:
-        """Raise ValueError if the method does not work with this choice of tasks."""
 
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check, freeze or change what is needed before the Trainer; may raise ValueError."""
@@ -91,29 +84,20 @@ class Method:
         """Whether a task learns from this method alone, and its own loss does not count."""
         return False
 
-    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
-        """Count the terms of what ``loss`` adds for a batch, by part: numbers or tensors.
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, Tensor]:
+        """Count the terms of what ``loss`` adds for a batch, by part.
 
         Batches with more terms than others weigh more among those of an optimizer step.
         """
         return {}
 
-    def after_backward(self, task: str) -> None:
-        """Run after the backward pass of a batch."""
-
-    def before_optimizer(self, state: TrainerState) -> None:
-        """Run after the last backward pass of an optimizer step, before gradients are clipped."""
-
     def finish(self) -> None:
         """Run after a training that succeeded: the model gets its final weights."""
 
-    # Evaluation and logs
+    # Evaluation
 
     def before_evaluation(self, task: str) -> None:
         """Run before a task is evaluated during training."""
-
-    def log(self, logs: dict[str, float]) -> None:
-        """Add to the logs of training."""
 
 
 def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:

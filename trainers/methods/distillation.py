@@ -13,10 +13,10 @@ from datasets_scripts.checking import Part, Positive, check_value
 from trainers.data.rows import (
     IGNORED_LABEL,
     TEACHER,
+    FlatRows,
     Ids,
     Joined,
     TextSource,
-    count_tokens,
     find_labeled,
     list_places,
 )
@@ -154,7 +154,7 @@ class Distillation(Method):
                     )
                 vectors = values[0][:, None] if values[0].ndim == 2 else values[0]  # (N, S, D)
                 values = [reduce_width(vectors, self.model.config.hidden_size)]
-            lengths = np.asarray(count_tokens(rows)) if teaching == "tokens" else None
+            lengths = FlatRows(rows).count_tokens() if teaching == "tokens" else None
             count = len(rows) if lengths is None else int(lengths.sum())
             for array in values:
                 if array.ndim < 2 or array.shape != values[0].shape or len(array) != count:
@@ -188,7 +188,7 @@ class Distillation(Method):
         facts = step.facts | {"distillation": divergence.detach()}
         return replace(step, loss=loss, plain=plain, facts=facts)
 
-    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
+    def count_terms(self, task: str, inputs: Batch) -> dict[str, Tensor]:
         labels, teacher = inputs.get("labels"), inputs.get(TEACHER)
         if task not in self.alphas or teacher is None:
             return {}

@@ -1,7 +1,7 @@
 """Recipe keys of the training methods, and the order in which the methods apply."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from datasets_scripts.checking import Part, Positive, option
 
@@ -34,9 +34,6 @@ class MethodArguments:
     )
     r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
     lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
-    gradient_surgery: Literal["pcgrad"] | None = option(
-        None, "How to resolve gradient conflicts of mixed tasks; null sums them."
-    )
 
     def __post_init__(self) -> None:
         self.make_methods()
@@ -61,8 +58,4 @@ class MethodArguments:
             from .layers import FreezeLayers
 
             methods.append(FreezeLayers(self.freeze_layers))
-        if self.gradient_surgery is not None:
-            from .gradient_surgery import GradientSurgery
-
-            methods.append(GradientSurgery())
         return methods

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import TrainingArguments
 
 from datasets_scripts.checking import Positive, check_value
@@ -63,15 +63,11 @@ class RDrop(Method):
         if others:
             logger.warning("%s: trained without r_drop", others)
 
-    def count_terms(self, task: str, inputs: Batch) -> dict[str, int | Tensor]:
-        return {"rows": len(inputs["labels"])} if task in self.tasks else {}
-
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         if task not in self.tasks:
             return compute()
         first, second = compute(), compute()
         divergence = self.model.divergence(task, first.outputs.logits, second.outputs.logits)
-        weighted = divergence * first.weigh("rows")
-        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * weighted
+        loss = (first.loss + second.loss) / 2 + self.alpha / 2 * divergence
         facts = first.facts | {"rdrop_divergence": divergence.detach()}
         return replace(first, loss=loss, facts=facts)

@@ -177,9 +177,6 @@ class DivergenceCheck(Method):
     def before_evaluation(self, task: str) -> None:
         self.check_notes()
 
-    def log(self, logs: dict[str, float]) -> None:
-        self.check_notes()
-
     def check_notes(self) -> None:
         """Read what was noted on the device, in one copy."""
         if not self.notes:

@@ -15,7 +15,6 @@ from datasets_scripts.encoding import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
 from trainers.data.rows import IGNORED_LABEL, FlatRows
-from trainers.data.sampling import TaskSampling
 from trainers.files import find_inner, takes_task
 from trainers.methods.base import Method
 from trainers.problems import PROBLEMS
@@ -311,25 +310,6 @@ def list_metrics(
         known |= {f"{task}_{metric.name}": metric for metric in defined}
         known[f"{task}_loss"] = None
     return known
-
-
-def check_sampling(
-    args: TrainingArguments, sampling: TaskSampling, methods: Sequence[Method]
-) -> None:
-    """Refuse what does not work with the choice of tasks."""
-    # gradients must outlive each of the backward passes before an optimizer step
-    optimizer, reason = str(getattr(args.optim, "value", args.optim)).lower(), ""
-    if any(name in optimizer for name in ("layerwise", "lomo")):
-        reason = f"optim={optimizer!r}, which steps within the backward pass"
-    elif args.deepspeed_plugin is not None:
-        reason = "DeepSpeed, which steps after each backward pass"
-    if sampling.mixes_tasks and reason:
-        raise ValueError(
-            "task_sampling: mixed adds up the gradients of several backward passes and does not "
-            f"go with {reason}; leave that out, or take another task_sampling"
-        )
-    for method in methods:
-        method.check_sampling(sampling)
 
 
 def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model: Any) -> None:

@@ -1,6 +1,5 @@
 """What a loss that compares the rows of a batch needs of rows, batches and models."""
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -15,8 +14,6 @@ from .checks import needs_rows
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
-logger = logging.getLogger(__name__)
-
 
 def check_comparisons(trainer: "MultiTaskTrainer") -> None:
     """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0."""
@@ -30,22 +27,11 @@ def check_comparisons(trainer: "MultiTaskTrainer") -> None:
         if task.train is not None:
             _check_labels(where, model, name, task.train)
             sampler: Any = trainer.train_sampler
-            counts = sampler.count_batch_rows(name) // max(1, trainer.args.n_gpu)
-            single = int((counts < 2).sum())
-            remedy = "give a larger batch_size (per_device_train_batch_size for all tasks)"
-            if name in sampler.token_budgets:
-                remedy = "give a larger max_tokens_per_batch, or batch_size"
-            if single == len(counts):
+            if sampler.count_batch_rows(name) // max(1, trainer.args.n_gpu) < 2:
                 raise ValueError(
                     f"{where} a batch with each other, but every batch has a single row, and the "
-                    f"loss would be 0; {remedy}. Gradient accumulation does not help: it adds "
-                    "batches up"
-                )
-            if single:
-                logger.warning(
-                    "%s a batch with each other, but %d of the %d batches of a pass over the rows "
-                    "have a single one, whose loss is 0; %s",
-                    *(where, single, len(counts), remedy),
+                    "loss would be 0; give a larger batch_size (per_device_train_batch_size for "
+                    "all tasks). Gradient accumulation does not help: it adds batches up"
                 )
         if task.evaluation is not None and trainer.args.per_device_eval_batch_size < 2:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,8 +33,6 @@ from trainers.data.rows import (
     Rows,
     TaskCollator,
     TaskDataset,
-    count_tokens,
-    list_batches,
     longest_first,
     read_lengths,
 )
@@ -51,7 +49,6 @@ from .checks import (
     check_arguments,
     check_compute_metrics,
     check_methods,
-    check_sampling,
     check_tasks,
     keep_row_lengths,
     needs_rows,
@@ -67,11 +64,11 @@ ComputeMetrics: TypeAlias = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class MultiTaskTrainer(Trainer):
-    """Train one model on several tasks, with one task per step or all of them.
+    """Train one model on several tasks, with one of them at each step.
 
     Checkpoints hold everything that a run needs to continue as if it had not been stopped: the
     order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
-    the state of callbacks and methods is restored.
+    the state of callbacks is restored.
 
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
@@ -82,8 +79,6 @@ class MultiTaskTrainer(Trainer):
         methods: Training methods, in the order in which they apply.
         sampling: How the task of a step is chosen; None for one after the other.
         steps_per_epoch: When an epoch ends; see ``TaskBatchSampler``.
-        max_tokens_per_batch: Tokens per process and step, for the tasks without a batch size or
-            budget of their own; None takes ``per_device_train_batch_size`` rows.
         compute_metrics: A function of an ``EvalPrediction`` for all tasks, or one by task. It gets
             the values that ``predict_task`` returns and the labels, -100 for none, in the order of
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
@@ -118,7 +113,6 @@ class MultiTaskTrainer(Trainer):
         methods: Sequence[Method] = (),
         sampling: TaskSampling | None = None,
         steps_per_epoch: StepsPerEpoch = "shortest",
-        max_tokens_per_batch: int | None = None,
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
         processing_class: Any = None,
@@ -144,18 +138,16 @@ class MultiTaskTrainer(Trainer):
         in_glue = [task.name for task in tasks if task.in_glue]
         auxiliary = [task.name for task in tasks if task.training.auxiliary]
         check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
-        sampling = sampling or TaskSampling()
-        check_sampling(args, sampling, self.methods)
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
         self.train_sampler, dataset = None, None
         if rows:
-            ends = (steps_per_epoch, max_tokens_per_batch)
-            self.train_sampler = make_sampler(self.tasks, args, sampling, *ends)
+            self.train_sampler = make_sampler(self.tasks, args, sampling, steps_per_epoch)
             dataset = TaskDataset(rows, self.train_sampler)
-        if data_collator is None:
-            data_collator = make_collator(model, args, processing_class, self.tasks)
+        collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
+        if collator is None:
+            collator = make_collator(model, args, processing_class, self.tasks)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
@@ -164,7 +156,7 @@ class MultiTaskTrainer(Trainer):
             super().__init__(
                 model,
                 args,
-                data_collator,
+                collator,
                 dataset,
                 held_out or None,
                 processing_class,
@@ -283,6 +275,7 @@ class MultiTaskTrainer(Trainer):
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
+        self._weights.clear()  # of a training that was stopped within a step
         for method in self.methods:
             method.begin()
         return prepared
@@ -330,24 +323,6 @@ class MultiTaskTrainer(Trainer):
             self._terms.mark(samples, self.args.device, self._average_over_ranks)
         return samples, number
 
-    def training_step(
-        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
-    ) -> Tensor:
-        batches, losses = list_batches(inputs), []
-        own_average = any(method.averages_gradients for method in self.methods)
-        for batch in batches:
-            # DDP records until the last backward pass which parameters had a gradient
-            is_local = own_average or batch is not batches[-1]
-            task = batch["task"]  # which a step removes
-            with self.accelerator.no_sync(model) if is_local else nullcontext():
-                losses.append(super().training_step(model, batch, num_items_in_batch))
-            for method in self.methods:
-                method.after_backward(task)
-            self._weights.append(self.tasks[task].training.loss_weight)
-        for method in self.methods if self.accelerator.sync_gradients else ():
-            method.before_optimizer(self.state)
-        return sum(losses[1:], losses[0])
-
     def compute_loss(
         self,
         model: nn.Module,
@@ -376,7 +351,9 @@ class MultiTaskTrainer(Trainer):
             nested = partial(method.loss, nested, task, inputs)
         step = nested()
         self._losses.add(task, step)
-        loss = step.loss * self.tasks[task].training.loss_weight
+        weight = self.tasks[task].training.loss_weight
+        self._weights.append(weight)
+        loss = step.loss * weight
         return (loss, step.outputs) if return_outputs else loss
 
     def _clip_grad_norm(self, *args: object, **kwargs: object) -> object:
@@ -396,18 +373,10 @@ class MultiTaskTrainer(Trainer):
 
     # Logs
 
-    def floating_point_ops(self, inputs: Batch) -> int:
-        return sum(map(super().floating_point_ops, list_batches(inputs)))
-
-    def _track_num_input_tokens(self, inputs: Batch) -> None:
-        for batch in list_batches(inputs):
-            super()._track_num_input_tokens(batch)
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs |= self._losses.flush(self._average_over_ranks)
-            for method in self.methods:
-                method.log(logs)
+            self._divergence.check_notes()
         if logs.get("train_samples_per_second") and logs["train_runtime"]:
             # Trainer multiplies steps by per_device_train_batch_size, or epochs by all rows
             sampler: Any = self.train_sampler
@@ -671,23 +640,15 @@ def find_texts(tasks: Mapping[str, Task]) -> dict[str, "TextMasking"]:
 def make_sampler(
     tasks: Mapping[str, Task],
     args: TrainingArguments,
-    sampling: TaskSampling,
+    sampling: TaskSampling | None,
     steps_per_epoch: StepsPerEpoch,
-    max_tokens_per_batch: int | None,
 ) -> TaskBatchSampler:
     """Build the sampler of tasks with training rows; see ``MultiTaskTrainer``."""
-    devices = max(1, args.n_gpu)
     rows = find_rows(tasks.values())
-    batch_sizes, budgets = {}, {}
-    for name, task in tasks.items():
-        budget = task.training.max_tokens_per_batch
-        if budget is None and task.training.batch_size is None:
-            budget = max_tokens_per_batch
-        if budget is None:
-            size = task.training.batch_size or args.per_device_train_batch_size
-            batch_sizes[name] = size * devices
-        else:
-            budgets[name] = budget * devices
+    batch_sizes = {
+        name: (task.training.batch_size or args.per_device_train_batch_size) * max(1, args.n_gpu)
+        for name, task in tasks.items()
+    }
     lengths = None
     if args.train_sampling_strategy == "group_by_length":
         lengths = {name: read_lengths(name, rows[name], args.length_column_name) for name in rows}
@@ -699,8 +660,6 @@ def make_sampler(
         steps_per_epoch=steps_per_epoch,
         sampling=sampling,
         lengths=lengths,
-        token_budgets=budgets,
-        tokens={name: count_tokens(rows[name]) for name in budgets},
         changing=find_texts(tasks),
     )
 

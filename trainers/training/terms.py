@@ -1,7 +1,7 @@
 """Losses as means over their terms, counted over all batches and processes of a step."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils.generic import ModelOutput
 
-from trainers.data.rows import IGNORED_LABEL, Batch, list_batches
+from trainers.data.rows import IGNORED_LABEL, Batch
 from trainers.files import find_inner
 from trainers.methods.base import Method, StepLoss, Terms
 from trainers.problems.base import AnyProblem
@@ -82,10 +82,9 @@ class TermCounter:
         return {part: self._count(task, batch[name]) for part, (_, name) in parts.items()}
 
     def mark(
-        self, steps: Iterable[Batch], device: torch.device, reduce: Callable[[Tensor], Tensor]
+        self, batches: Sequence[Batch], device: torch.device, reduce: Callable[[Tensor], Tensor]
     ) -> None:
         """Put ``Terms`` into the batches of an optimizer step; ``reduce`` averages over ranks."""
-        batches = [batch for inputs in steps for batch in list_batches(inputs)]
         entries: list[tuple[Batch, str]] = []
         counts: list[Tensor] = []
         for batch in batches:
