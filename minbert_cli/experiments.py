@@ -1,7 +1,6 @@
 """Run many recipes with several seeds, and put their results into one table.
 
     minbert experiments [FILE] [--flag value ...]
-    minbert experiments compare FIRST_RUN SECOND_RUN
 
 FILE is a YAML file or the name of a packaged one, such as report/table; the default is a small
 example. Flags are the fields of `ExperimentArguments`; any other flag is a key of `minbert
@@ -29,7 +28,6 @@ from datasets_scripts import encode_corpus, load_tasks
 from minbert_cli import pretrain, run_folder
 from minbert_cli.checkpoints import load_config, load_tokenizer
 from minbert_cli.command_line import expand_path
-from minbert_cli.compare import compare
 from minbert_cli.experiment_plan import (
     TABLES,
     ExperimentArguments,
@@ -44,7 +42,7 @@ from minbert_cli.recipe_tasks import RecipeTask, check_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds
 from minbert_cli.teachers import fingerprint
 from minbert_cli.text_tasks import RecipeText
-from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
+from trainers import INPUT_ERRORS, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
 from trainers.problems.metrics import AGGREGATES
@@ -374,14 +372,8 @@ def program_command(program: str) -> list[str]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Do the runs, or compare two; return the exit status."""
+    """Do the runs; return the exit status."""
     with readable_errors(PROGRAM):
-        if argv[:1] == ["compare"]:
-            folders = [Path(expand_path(word)) for word in argv[1:]]
-            if len(folders) != 2:
-                raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
-            print(compare(*folders))
-            return 0
         arguments, rows, states = plan(argv)
         print(describe_runs(order_runs(rows), states))
         if arguments.dry_run:

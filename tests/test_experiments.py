@@ -260,7 +260,7 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
 
 
 @pytest.mark.slow
-def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
+def test_runs_are_listed_done_once_and_skipped(recipe, capsys):
     rows = {
         "plain": {"base": recipe, "reference": {"moods": 0.5}},
         "fast": {"base": recipe, "overrides": {"learning_rate": 0.02, "tasks.pairs.loss": "bce"}},
@@ -283,8 +283,3 @@ def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
 
     assert experiments.run(["rows.yaml"]) == 0
     assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")
-
-    printed = experiments.compare(Path("out/plain/seed-1"), Path("out/fast/seed-1"))
-
-    lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
-    assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", *["all tasks"] * 2]
