@@ -55,9 +55,6 @@ class RunArguments:
         "At the end also evaluate a training sample the size of the validation set.",
         free=True,
     )
-    overwrite_output_dir: bool = option(
-        False, "Whether another run in the folder may be deleted.", free=True
-    )
     verbose: bool = option(
         False, "Show the messages and progress bars of all libraries.", free=True
     )

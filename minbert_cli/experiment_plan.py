@@ -39,14 +39,13 @@ LARGEST_SEED = 2**32 - 1  # of numpy
 TABLES = ("table.md", "table.html")
 RESERVED = (*TABLES, "pretrained", LOCK_FILE)
 # Keys that a row cannot change.
-FIXED = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "seed")
+FIXED = ("output_dir", "resume_from_checkpoint", "seed")
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config")
 # What changes all rows and also their pre-training.
 SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
 
-# "changed": has other settings or data, and may be overwritten
-State = Literal["new", "unfinished", "changed", "done", "failed"]
+State = Literal["new", "unfinished", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
 Score = Annotated[float, number("a number in [-1, 1]", lambda score: -1 <= score <= 1)]
 
@@ -79,9 +78,6 @@ class ExperimentArguments:
         metadata={"help": "Seeds of rows without seeds; as a flag, of all rows."},
     )
     keep_checkpoints: bool = option(True, "Whether finished runs keep their checkpoints.")
-    overwrite_output_dir: bool = option(
-        False, "Whether folders may lose runs with different settings or data."
-    )
     dry_run: bool = option(False, "Check and list the runs, and stop.")
 
     def __post_init__(self) -> None:

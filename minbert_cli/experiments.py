@@ -1,7 +1,6 @@
 """Run many recipes with several seeds, and put their results into one table.
 
     minbert experiments [FILE] [--flag value ...]
-    minbert experiments compare FIRST_RUN SECOND_RUN
 
 FILE is a YAML file or the name of a packaged one, such as report/table; the default is a small
 example. Flags are the fields of `ExperimentArguments`; any other flag is a key of `minbert
@@ -28,8 +27,6 @@ from typing import Any
 from datasets_scripts import encode_corpus, load_tasks
 from minbert_cli import pretrain, run_folder
 from minbert_cli.checkpoints import load_config, load_tokenizer
-from minbert_cli.command_line import expand_path
-from minbert_cli.compare import compare
 from minbert_cli.experiment_plan import (
     TABLES,
     ExperimentArguments,
@@ -44,7 +41,7 @@ from minbert_cli.recipe_tasks import RecipeTask, check_recipe
 from minbert_cli.recipes import HOME, IS_INSTALLED, load_kinds
 from minbert_cli.teachers import fingerprint
 from minbert_cli.text_tasks import RecipeText
-from trainers import INPUT_ERRORS, UsageError, readable_errors, reason_of, write_text
+from trainers import INPUT_ERRORS, readable_errors, reason_of, write_text
 from trainers.problems import PROBLEMS, make_problems
 from trainers.problems.blocks import Figure, Table
 from trainers.problems.metrics import AGGREGATES
@@ -54,7 +51,7 @@ from trainers.reports.texts import markdown_table, printable
 
 PROGRAM = "minbert experiments"
 INTERRUPTED = 130  # exit status of a shell after Ctrl-C
-WORDS = {"new": "to do", "unfinished": "resumes", "changed": "repeats", "done": "done"}
+WORDS = {"new": "to do", "unfinished": "resumes", "done": "done"}
 TAIL = 5  # lines of a log that are shown
 NOTE = (
     "Metrics of the dev sets, on which each run also chose its checkpoint if its recipe does so: "
@@ -74,12 +71,11 @@ def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
         )
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        overwrite = arguments.overwrite_output_dir
-        states = pool.submit(find_states, order_runs(rows), overwrite=overwrite).result()
+        states = pool.submit(find_states, order_runs(rows)).result()
     return arguments, rows, states
 
 
-def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
+def find_states(runs: Sequence[PlannedRun]) -> States:
     """Check all runs, then look up how far each is.
 
     Raises:
@@ -106,25 +102,13 @@ def find_states(runs: Sequence[PlannedRun], *, overwrite: bool) -> States:
                         now[name] = fingerprint(name.removeprefix("teacher "))
                 if run.after is None:  # pre-training again need not give bit-identical weights
                     now |= run_folder.fingerprint_start(settings)
-                run_folder.check_data(folder, {**record.data, **now}, resume=True, overwrite=False)
+                run_folder.check_data(folder, {**record.data, **now})
         except INPUT_ERRORS as error:
-            if not overwrite:
-                raise ValueError(f"{run.name}: {reason_of(error)}") from None
-            states[folder] = "changed"
-            continue
+            raise ValueError(f"{run.name}: {reason_of(error)}") from None
         states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         if run_folder.is_finished(folder):
             states[folder] = "done"
-        if states[folder] != "new" and reads_changed(settings, states):
-            states[folder] = "changed"
     return states
-
-
-def reads_changed(settings: Keys, states: States) -> bool:
-    """Return whether a run reads from the folder of one that is repeated."""
-    paths = [Path(expand_path(path)).resolve() for _, path in run_folder.list_inputs(settings)]
-    read = {*paths, *chain(*(path.parents for path in paths))}
-    return any(state == "changed" and other.resolve() in read for other, state in states.items())
 
 
 def hash_rows(
@@ -317,7 +301,7 @@ def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States)
             reason: str | None = f"not started: {run.after.name} failed"
         else:
             try:
-                reason = do_run(run, states[run.folder], overwrite=arguments.overwrite_output_dir)
+                reason = do_run(run, states[run.folder])
             except OSError as error:
                 reason = f"not started: {reason_of(error)}"
         states[run.folder] = "done" if reason is None else "failed"
@@ -330,16 +314,14 @@ def do_runs(arguments: ExperimentArguments, rows: Sequence[Row], states: States)
     return ExperimentTable(rows, states, failures)
 
 
-def do_run(run: PlannedRun, state: State, *, overwrite: bool) -> str | None:
+def do_run(run: PlannedRun, state: State) -> str | None:
     """Do a run in a process, with its output at the end of a log; return why it failed."""
     log = run.folder.with_name(f"{run.folder.name}.log")
     recipe = run.folder.with_name(f"{run.folder.name}.yaml")
     recipe.parent.mkdir(parents=True, exist_ok=True)
     write_text(recipe, format_recipe(run.recipe))
-    resume = state == "unfinished"
-    flags = {"resume_from_checkpoint": resume, "overwrite_output_dir": overwrite and not resume}
-    words = [f"--{key}={str(flags[key]).lower()}" for key in flags]
-    command = [*program_command(run.program), str(recipe), *words, "--disable_tqdm=true"]
+    resume = f"--resume_from_checkpoint={str(state == 'unfinished').lower()}"
+    command = [*program_command(run.program), str(recipe), resume, "--disable_tqdm=true"]
     # the folder of an installed package must not come before the standard library
     paths = [*([] if IS_INSTALLED else [str(HOME)]), os.environ.get("PYTHONPATH", "")]
     # unbuffered, so that the log has everything up to a crash; ``-m`` finds this code, not files
@@ -374,14 +356,8 @@ def program_command(program: str) -> list[str]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Do the runs, or compare two; return the exit status."""
+    """Do the runs; return the exit status."""
     with readable_errors(PROGRAM):
-        if argv[:1] == ["compare"]:
-            folders = [Path(expand_path(word)) for word in argv[1:]]
-            if len(folders) != 2:
-                raise UsageError("expected two folders of runs: compare FIRST_RUN SECOND_RUN")
-            print(compare(*folders))
-            return 0
         arguments, rows, states = plan(argv)
         print(describe_runs(order_runs(rows), states))
         if arguments.dry_run:

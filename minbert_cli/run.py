@@ -1,6 +1,5 @@
 """A run of `minbert finetune` or `pretrain`: all that surrounds the making of its trainer."""
 
-import logging
 import os
 import shlex
 import signal
@@ -36,8 +35,6 @@ from trainers import (
     readable_errors,
 )
 from trainers.files import filled_when_done, find_inner, hide_token
-
-logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the last checkpoint"
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
@@ -94,24 +91,11 @@ class Run:
         self.recipe = describe_recipe(recipe, published, args.hub_token)  # as a text to publish
         self.cleanup.enter_context(quiet_libraries(args, verbose=arguments.verbose))
         # that of the arguments is a temporary one in a dry run
-        self.output_dir, overwrite = str(args.output_dir), arguments.overwrite_output_dir
+        self.output_dir = str(args.output_dir)
         asked = args.resume_from_checkpoint
         self.resume = run_folder.asks_to_resume(asked)  # an earlier run in the folder
         self.settings = run_folder.describe_settings(args, asdict(arguments))
-        if self.resume and overwrite:
-            begun = run_folder.read_run(self.output_dir)
-            changed = run_folder.find_changed(begun, self.settings)
-            self.resume = not changed
-            if changed and str(asked).lower() == "true":
-                asked, shown = None, ", ".join(changed[: run_folder.SHOWN])
-                logger.warning(
-                    "output_dir=%r has a run with another %s: this one replaces it, and begins "
-                    "from the start",
-                    *(self.output_dir, shown),
-                )
-        run_folder.check_output_dir(
-            self.output_dir, self.settings, resume=self.resume, overwrite=overwrite
-        )
+        run_folder.check_output_dir(self.output_dir, self.settings, resume=self.resume)
         # that it continues from
         self.checkpoint = run_folder.find_checkpoint(self.output_dir, asked, args.world_size)
         begun = run_folder.read_run(self.output_dir) if self.resume else None
@@ -157,17 +141,14 @@ class Run:
         """
         trainer, self.encoded, self.facts = self.trainer, encoded, facts
         data = facts.fingerprints | run_folder.fingerprint_start(self.settings)
-        output_dir, overwrite = self.output_dir, self.arguments.overwrite_output_dir
-        run_folder.check_data(output_dir, data, resume=self.resume, overwrite=overwrite)
-        before = run_folder.read_run(output_dir)
-        continues = self.resume and not run_folder.find_changed_data(before, data)
+        output_dir = self.output_dir
+        run_folder.check_data(output_dir, data)
         if self.checkpoint is not None:
             run_folder.check_checkpoint(self.checkpoint, self.settings, data)
-        elif continues and not self.is_dry and run_folder.is_finished(output_dir):
+        elif self.resume and not self.is_dry and run_folder.is_finished(output_dir):
             message = (
                 f"output_dir={output_dir!r} has this run, finished, and no checkpoint to resume: "
-                "it is left as it is. To train it again, add --overwrite_output_dir in place of "
-                "--resume_from_checkpoint"
+                f"it is left as it is. To train it again, {run_folder.BEGIN_AGAIN}"
             )
             if not self.is_command:
                 raise ValueError(message)
@@ -176,7 +157,9 @@ class Run:
             raise SystemExit(0)
         if trainer.is_world_process_zero() and not self.is_dry:
             self.cleanup.enter_context(run_folder.sole_writer(output_dir))
-            run_folder.start_run(output_dir, self.settings, data, facts.commits, resume=continues)
+            # another run may have written to it since
+            run_folder.check_same_run(output_dir, self.settings, resume=self.resume)
+            run_folder.start_run(output_dir, self.settings, data, facts.commits)
         if trainer.is_world_process_zero():
             model: Any = trainer.model
             millions = sum(weight.numel() for weight in model.parameters()) / 1e6

@@ -18,13 +18,11 @@ from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-import modeling_minbert
 from datasets_scripts.checking import keys_with
 from trainers.files import named_errors, read_object, remove_leftovers, write_text
 from trainers.training.resuming import checkpoint_problem, find_damaged, last_complete_checkpoint
 
 from .arguments import FinetuneArguments
-from .command_line import expand_path
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +76,7 @@ def hash_checkpoint(folder: Path, names: Sequence[str] = WEIGHTS) -> str:
 RUN_FILE = "run.json"
 # The Trainer does not push files whose name begins with an underscore.
 LOCK_FILE = "_run.lock"
-# Everything else that a run may write to its folder, but for the files of logging services.
-RESULT_FOLDERS = ("predictions", "1_Pooling", "2_Normalize")
-RESULT_FILES = (
-    *("README.md", "metrics.json", "report.json", "report.html"),
-    *("config.json", "training_args.bin", "model*.safetensors", "model.safetensors.index.json"),
-    *(path.name for path in Path(modeling_minbert.__file__).parent.glob("*.py")),
-    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
-    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-)
-SHOWN = 6  # names of files in a message
+BEGIN_AGAIN = "choose another --output_dir, or delete this one if you do not need it"
 # Settings that do not affect the results of a run: the options that say so, and of transformers.
 FREE_SETTINGS = {
     *keys_with(FinetuneArguments, "free"),
@@ -100,13 +89,12 @@ FREE_SETTINGS = {
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What ``run.json`` says of a run: its settings, from what it is made, and what it wrote."""
+    """What ``run.json`` says of a run: its settings, and from what it is made."""
 
     settings: dict[str, Any]
     finished: bool
     data: dict[str, str] = field(default_factory=dict)  # hashes by task
     commits: dict[str, str] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)  # of a finished run
 
 
 def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
@@ -143,48 +131,16 @@ def find_checkpoint(
     return str(folder)
 
 
-def check_output_dir(
-    output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
-) -> None:
-    """Check that a run would destroy neither another one nor files that no run wrote.
-
-    ``overwrite`` allows to replace another run, and nothing else.
-    """
-    _check_writable(output_dir)
-    folder = Path(output_dir)
-    if is_free(folder):
-        return
-    run = read_run(folder)
-    own = set() if run is None else _list_own(folder, run)
-    foreign = sorted(_list_results(folder) - own)
-    if foreign:
-        more = f" and {len(foreign) - SHOWN} more" * (len(foreign) > SHOWN)
+def check_output_dir(output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool) -> None:
+    """Check that a run would destroy neither another one nor checkpoints that no run wrote."""
+    check_same_run(output_dir, settings, resume=resume)
+    # save_total_limit deletes old ones, whatever follows the hyphen
+    found = [path.name for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*/")]
+    if foreign := sorted(name for name in found if not is_checkpoint(name)):
         raise ValueError(
-            f"output_dir={str(folder)!r} has {', '.join(foreign[:SHOWN])}{more}, which no run "
-            "wrote and this one would replace or delete: choose another --output_dir, or move them"
+            f"output_dir={str(output_dir)!r} has {', '.join(foreign)}, which no run wrote and "
+            "this one could delete: choose another --output_dir, or move them"
         )
-    replaced = {folder.resolve() / name for name in own}
-    for key, value in () if resume else list_inputs(settings):
-        path = Path(expand_path(value)).resolve()
-        if path == folder.resolve() or not replaced.isdisjoint((path, *path.parents)):
-            is_start = key == "model_name_or_path"
-            what = "the model that the run starts from" if is_start else "what the run reads"
-            raise ValueError(
-                f"output_dir={str(folder)!r} has {what}, {key}={value!r}, and would replace it: "
-                "choose another --output_dir"
-            )
-    if not overwrite:
-        check_same_run(output_dir, settings, resume=resume)
-
-
-def list_inputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the key and the value of each model and file that a run reads."""
-    for key, value in settings.items():
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, dict):  # tasks, texts, teachers
-                yield from list_inputs(part)
-            elif isinstance(part, str) and key.endswith(("_file", "path", "teacher")):  # or a,b
-                yield from ((key, name.strip()) for name in (part, *part.split(",")))
 
 
 def check_same_run(
@@ -196,32 +152,26 @@ def check_same_run(
     if is_free(folder):
         return
     run, where = read_run(folder), f"output_dir={str(folder)!r}"
-    advice = "choose another --output_dir, or add --overwrite_output_dir"
-    deletes = f"{advice}, which deletes it"
     if run is None:
-        raise ValueError(f"{where} has files that are not of a run: {advice}")
-    if not run.settings:
-        raise ValueError(f"{where} has the rest of a run that was being replaced: {advice}")
+        raise ValueError(f"{where} has files that are not of a run: choose another --output_dir")
     if changed := find_changed(run, settings):
-        verb = "resumes with" if resume else "holds a run with"
+        verb, advice = "resumes with" if resume else "holds a run with", BEGIN_AGAIN
         if run.finished and {"num_train_epochs", "max_steps"} & {*changed}:
-            deletes = (
-                "to train its model further and keep it, choose another --output_dir and add "
+            advice = (
+                "to train its model further, choose another --output_dir and add "
                 f"--model_name_or_path {folder}; the epochs are then those that are added. To "
-                "begin again, add --overwrite_output_dir, which deletes it"
+                f"begin again, {BEGIN_AGAIN}"
             )
-        raise ValueError(f"{where} {verb} another {', '.join(changed)}: {deletes}")
+        raise ValueError(f"{where} {verb} another {', '.join(changed)}: {advice}")
     if not resume:
         state = "finished: it is left as it is. To train it again"
         if not run.finished:
             state = "unfinished: add --resume_from_checkpoint true to continue"
-        raise ValueError(f"{where} has this run, {state}, {deletes}")
+        raise ValueError(f"{where} has this run, {state}, {BEGIN_AGAIN}")
 
 
-def find_changed(run: RunRecord | None, settings: Mapping[str, Any]) -> list[str]:
-    """List the settings that affect results and are not those of a run, if there is one."""
-    if run is None:
-        return []
+def find_changed(run: RunRecord, settings: Mapping[str, Any]) -> list[str]:
+    """List the settings that affect results and are not those of a run."""
     keys = (run.settings.keys() | settings.keys()) - FREE_SETTINGS
     return sorted(key for key in keys if run.settings.get(key) != settings.get(key))
 
@@ -235,7 +185,7 @@ def check_checkpoint(
         The record of this run, if there is one.
     """
     run = read_run(Path(checkpoint).absolute().parent)
-    if run is None or not run.settings:
+    if run is None:
         if fingerprints is None:
             logger.warning(
                 "resume_from_checkpoint=%r has no %s beside it, so that neither the settings nor "
@@ -284,17 +234,12 @@ def is_free(folder: Path) -> bool:
     return all(name == LOCK_FILE or name.startswith(hidden) for name in names)
 
 
-def check_data(
-    output_dir: AnyPath, fingerprints: Mapping[str, str], *, resume: bool, overwrite: bool
-) -> None:
+def check_data(output_dir: AnyPath, fingerprints: Mapping[str, str]) -> None:
     """Check that the data of the run in the folder have not changed; hashes by task."""
-    run = None if overwrite else read_run(output_dir)
-    if changed := find_changed_data(run, fingerprints):
-        verb = "resumes with" if resume else "holds a run with"
+    if changed := find_changed_data(read_run(output_dir), fingerprints):
         raise ValueError(
-            f"output_dir={str(output_dir)!r} {verb} other data of {', '.join(changed)}: their "
-            "files have changed or gone since; restore them, choose another --output_dir, or add "
-            "--overwrite_output_dir"
+            f"output_dir={str(output_dir)!r} resumes with other data of {', '.join(changed)}: "
+            f"their files have changed or gone since; restore them, {BEGIN_AGAIN}"
         )
 
 
@@ -351,71 +296,34 @@ def start_run(
     settings: dict[str, Any],
     fingerprints: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
-    *,
-    resume: bool,
 ) -> None:
-    """Record what a run is made from, and delete the results of an earlier run unless resuming.
+    """Record what a run is made from.
 
     ``fingerprints`` are hashes of its data by task, ``commits`` those of its model and its data.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    before = read_run(folder)
-    if not resume and before is not None:
-        # a partly deleted run is never resumed, but can be deleted again
-        _write_run(folder, replace(before, settings={}))
-        for name in _list_own(folder, before):
-            _delete(folder / name)
     data, commits = dict(fingerprints or {}), dict(commits or {})
     _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits))
 
 
 def finish_run(output_dir: AnyPath) -> None:
-    """Record that all results are written, and which files they are."""
-    folder = Path(output_dir)
-    run = read_run(folder) or RunRecord({}, finished=False)
-    files = sorted(_list_own(folder, run))
-    _write_run(folder, replace(run, files=files, finished=True))
+    """Record that all results are written."""
+    run = read_run(output_dir)
+    if run is not None:
+        _write_run(Path(output_dir), replace(run, finished=True))
 
 
 def delete_checkpoints(output_dir: AnyPath) -> None:
-    """Delete the checkpoints that a run wrote."""
-    folder = Path(output_dir)
-    run = read_run(folder)
-    for name in () if run is None else _list_own(folder, run):
-        if is_checkpoint(name):
-            _delete(folder / name)
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    """Delete the checkpoints of a run."""
+    for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*/"):
+        if is_checkpoint(path.name) and not path.is_symlink():
+            shutil.rmtree(path)
 
 
 def is_checkpoint(name: str) -> bool:
     """Whether a folder has the name of a checkpoint of the Trainer."""
     return re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", name) is not None
-
-
-def _list_results(folder: Path) -> set[str]:
-    """List what has the name of a result: files, and checkpoints as a whole."""
-    found = {path for pattern in RESULT_FILES for path in folder.glob(pattern)}
-    # the Trainer deletes old ones, whatever follows the hyphen
-    found |= {*folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/")}
-    for name in RESULT_FOLDERS:
-        found |= {path for path in (folder / name).rglob("*") if not path.is_dir()}
-    return {path.relative_to(folder).as_posix() for path in found}
-
-
-def _list_own(folder: Path, run: RunRecord) -> set[str]:
-    """List the results of a run; if it is unfinished, all that a run may have written."""
-    results = _list_results(folder)
-    if run.finished:
-        return results & {*run.files}
-    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
-    return {name for name in results if not name.startswith(prefix) or is_checkpoint(name)}
 
 
 def read_run(output_dir: AnyPath) -> RunRecord | None:

@@ -72,11 +72,6 @@ def parse_task(name: str, values: Fields) -> MinBertTask:
             f"task name {name!r} must consist of up to 100 letters, digits, '_' and '-', begin "
             "with a letter and not be an attribute of a torch module: choose another name"
         )
-    return parse_fields(name, values)
-
-
-def parse_fields(name: str, values: Fields) -> MinBertTask:
-    """Build a task whose name is known to be allowed; see `parse_task`."""
     kind = values.get("problem_type")
     if kind is None:
         raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")

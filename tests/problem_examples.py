@@ -19,12 +19,10 @@ class Example:
     Args:
         write: Writes the files of a folder; returns the keys of the task.
         rows: Rows for `predict`; None for a type that predicts nothing of whole texts.
-        is_compared: Whether `compare` knows its predictions.
     """
 
     write: Callable[[Path], dict[str, Any]]
     rows: list[Any] | None = None
-    is_compared: bool = True
 
 
 def pairs_of(**keys: Any) -> Callable[[Path], dict[str, Any]]:
@@ -136,10 +134,10 @@ EXAMPLES = {
         pairs_of(text_columns=["a", "b"], label_column="same", score_range=[0, 1]), PAIR
     ),
     "regression": Example(write_numbers, TEXT),
-    "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR, is_compared=False),
+    "contrastive": Example(pairs_of(text_columns=["a", "b"]), PAIR),
     "token_classification": Example(write_tags, TEXT),
     "question_answering": Example(write_questions, [("how is it", "the river is fine and warm")]),
-    "masked_lm": Example(write_corpus, is_compared=False),
-    "next_sentence": Example(write_corpus, is_compared=False),
-    "pretraining": Example(write_corpus, is_compared=False),
+    "masked_lm": Example(write_corpus),
+    "next_sentence": Example(write_corpus),
+    "pretraining": Example(write_corpus),
 }

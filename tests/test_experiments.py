@@ -31,7 +31,7 @@ def check(rows, recipe):
     """Check the runs of rows; returns their settings."""
     Path("rows.yaml").write_text(json.dumps({"rows": rows, "output_dir": "out", "base": recipe}))
     runs = experiments.order_runs(experiments.read_file(["rows.yaml"])[1])
-    experiments.find_states(runs, overwrite=False)
+    experiments.find_states(runs)
     return [experiments.check_run(run)[0] for run in runs]
 
 
@@ -84,14 +84,14 @@ import yaml
 recipe = yaml.safe_load(Path(sys.argv[1]).read_text())
 folder = Path(recipe["output_dir"])
 with open("calls.jsonl", "a") as calls:
-    print(json.dumps([recipe["output_dir"], *sys.argv[-3:-1]]), file=calls)
+    print(json.dumps([recipe["output_dir"], sys.argv[-2]]), file=calls)
 if recipe.get("refuse"):
     print("loading 3\\n", file=sys.stderr)
     print("stub: error: " + recipe["refuse"], file=sys.stderr)
     sys.exit(2)
 folder.mkdir(parents=True, exist_ok=True)
 note = lambda done: (folder / "run.json").write_text(json.dumps(
-    {"finished": done, "settings": recipe, "files": ["checkpoint-1"], "data": {"sst": "x"}}))
+    {"finished": done, "settings": recipe, "data": {"sst": "x"}}))
 note(False)
 (folder / "checkpoint-1").mkdir(exist_ok=True)
 if recipe.get("die") and not Path("alive").exists():
@@ -108,8 +108,6 @@ content["tasks"] = {"sst": {"problem_type": "classification"}}
 (folder / "metrics.json").write_text(json.dumps(content))
 note(True)
 """
-RESTART = ["--resume_from_checkpoint=false", "--overwrite_output_dir=true"]
-RESUME = ["--resume_from_checkpoint=true", "--overwrite_output_dir=false"]
 
 
 class Data:
@@ -147,9 +145,7 @@ class Stubs:
         Path("rows.yaml").write_text(json.dumps(content))
         self.arguments, self.rows = experiments.read_file(["rows.yaml", *flags])
         self.runs = experiments.order_runs(self.rows)
-        self.states = experiments.find_states(
-            self.runs, overwrite=self.arguments.overwrite_output_dir
-        )
+        self.states = experiments.find_states(self.runs)
 
     def describe(self):
         return experiments.describe_runs(self.runs, self.states).splitlines()
@@ -159,7 +155,7 @@ class Stubs:
 
 
 def calls(folder):
-    """Folder and flags of every start of the stub."""
+    """Folder and first flag of every start of the stub."""
     path = folder / "calls.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -180,43 +176,22 @@ def test_all_rows_have_their_first_seed_first_and_finished_runs_are_skipped(fold
     assert len(calls(folder)) == 5
 
 
-def test_a_run_with_different_settings_is_refused_or_overwritten(folder):
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_different_settings_is_refused():
     Stubs({"a": {}}, seeds=[1]).do()
-    changed = {"a": {"overrides": {"learning_rate": 1}}}
 
     with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with another learning_rate"):
-        Stubs(changed, seeds=[1])
-
-    stubs = Stubs(changed, "--overwrite_output_dir", seeds=[1])
-    assert stubs.describe() == ["repeats  a, seed 1"]
-    stubs.do()
-    assert calls(folder)[1][1:] == RESTART
-    Stubs(changed, "--overwrite_output_dir", seeds=[1]).do()  # not again
-    assert len(calls(folder)) == 2
+        Stubs({"a": {"overrides": {"learning_rate": 1}}}, seeds=[1])
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_run_with_different_data_is_refused_or_repeated(monkeypatch):
+def test_a_run_with_different_data_is_refused(monkeypatch):
     Stubs({"a": {}}, seeds=[1]).do()
     assert Stubs({"a": {}}, seeds=[1]).describe() == ["done     a, seed 1"]
     monkeypatch.setattr(Data, "fingerprint", "z")
 
     with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
         Stubs({"a": {}}, seeds=[1])
-    stubs = Stubs({"a": {}}, "--overwrite_output_dir", seeds=[1])
-    assert stubs.describe() == ["repeats  a, seed 1"]
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("key", ["teacher", "model_name_or_path"])
-def test_a_run_is_repeated_with_the_one_that_it_reads(key):
-    rows = {"a": {}, "b": {"overrides": {key: "out/a/seed-1"}}, "c": {}}
-    Stubs(rows, seeds=[1]).do()
-    rows["a"] = {"overrides": {"learning_rate": 1}}
-
-    stubs = Stubs(rows, "--overwrite_output_dir", seeds=[1])
-
-    assert stubs.describe() == ["repeats  a, seed 1", "repeats  b, seed 1", "done     c, seed 1"]
 
 
 def test_a_killed_run_and_one_with_broken_results_resume(folder):
@@ -231,7 +206,7 @@ def test_a_killed_run_and_one_with_broken_results_resume(folder):
     stubs = Stubs(rows, seeds=[1])
     assert stubs.describe() == ["resumes  a, seed 1", "resumes  b, seed 1"]
     assert stubs.do() == []
-    assert calls(folder)[-2] == ["out/a/seed-1", *RESUME]
+    assert calls(folder)[-2] == ["out/a/seed-1", "--resume_from_checkpoint=true"]
 
 
 def test_a_failure_has_the_last_lines_of_its_log_and_the_others_go_on(folder):
@@ -260,7 +235,7 @@ def test_shared_pre_training_runs_once_and_right_before_it_is_needed(folder):
 
 
 @pytest.mark.slow
-def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
+def test_runs_are_listed_done_once_and_skipped(recipe, capsys):
     rows = {
         "plain": {"base": recipe, "reference": {"moods": 0.5}},
         "fast": {"base": recipe, "overrides": {"learning_rate": 0.02, "tasks.pairs.loss": "bce"}},
@@ -283,8 +258,3 @@ def test_runs_are_listed_done_once_compared_and_skipped(recipe, capsys):
 
     assert experiments.run(["rows.yaml"]) == 0
     assert capsys.readouterr().out.startswith("done     plain, seed 1\ndone     fast, seed 1\n")
-
-    printed = experiments.compare(Path("out/plain/seed-1"), Path("out/fast/seed-1"))
-
-    lines = [line.split("|")[1:3] for line in printed.splitlines() if line.startswith("| ")][2:]
-    assert [task.strip() for task, _ in lines] == ["moods", "pairs", "scores", *["all tasks"] * 2]

@@ -1,16 +1,19 @@
-"""Commands delete and replace only what they wrote before."""
+"""Commands delete nothing, and replace only what they wrote before."""
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from minbert_cli import __main__ as minbert
+from minbert_cli import __main__ as minbert, read_settings, run_folder
+from minbert_cli.run_folder import start_run
 from tests import small_run
 
+RESUME = ["--resume_from_checkpoint", "true"]
 FOREIGN = {
     "README.md": "# Mine",
     "predictions/mine.csv": "my table",
@@ -18,7 +21,6 @@ FOREIGN = {
     "checkpoint-best/model.safetensors": "weights",
     "1_Pooling/config.json": "{}",
 }
-OVERWRITE = "--overwrite_output_dir"
 
 
 def write(folder, files):
@@ -70,35 +72,55 @@ def folder(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def train(files, folder, *flags):
-    """Train another run in a folder."""
-    flags = ("--output_dir", folder, "--seed", 2, *flags, OVERWRITE)
-    return small_run.train(files / "recipe.yaml", *flags)
+def change_record(folder, **changes):
+    """Change what a run has recorded."""
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_a_run_replaces_no_file_that_no_run_wrote(files, tmp_path, capsys):
-    write(tmp_path / "mine", FOREIGN)
-    write(tmp_path / "other", {"notes.txt": "years of work"})
+@pytest.mark.parametrize("resume", [[], RESUME])
+@pytest.mark.parametrize("given", [FOREIGN, {"notes.txt": "years of work"}])
+def test_a_run_does_not_write_to_a_folder_of_others(files, tmp_path, capsys, given, resume):
+    write(tmp_path / "mine", given)
 
-    refused("finetune", files / "recipe.yaml", "--output_dir", tmp_path / "mine", OVERWRITE)
+    refused("finetune", files / "recipe.yaml", "--output_dir", tmp_path / "mine", *resume)
 
-    names = "1_Pooling/config.json, README.md, checkpoint-best, config.json"
-    message = f"has {names}, predictions/mine.csv, which no run wrote and this one would replace"
-    assert message in capsys.readouterr().err
-    assert read(tmp_path / "mine") == {name: text.encode() for name, text in FOREIGN.items()}
-    train(files, tmp_path / "other")  # where nothing is in its way
-    assert (tmp_path / "other/model.safetensors").is_file()
-    assert (tmp_path / "other/notes.txt").read_text() == "years of work"
+    assert "has files that are not of a run: choose another --output" in capsys.readouterr().err
+    assert read(tmp_path / "mine") == {name: text.encode() for name, text in given.items()}
 
 
-def test_files_that_were_added_to_a_run_are_not_deleted_with_it(files, folder, capsys):
-    write(folder, {"predictions/mine.csv": "mine"})
+@pytest.mark.parametrize("resume", [[], RESUME])
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize(
+    "change", ["--seed=2", "--model_name_or_path={}", "--teacher={}/checkpoint-3"]
+)
+def test_another_run_is_left_as_it_is(files, folder, capsys, change, is_finished, resume):
+    change_record(folder, finished=is_finished)
     before = read(folder)
+    flags = (change.format(folder), "--model_config={}", *resume)
 
-    refused("finetune", files / "recipe.yaml", "--output_dir", folder, "--seed", 2, OVERWRITE)
+    refused("finetune", files / "recipe.yaml", "--output_dir", folder, *flags)
 
-    assert "has predictions/mine.csv, which no run wrote" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"{'resumes with' if resume else 'holds a run with'} another " in message
+    assert change[2:].partition("=")[0] in message
+    assert "choose another --output_dir, or delete this one if you do not need it" in message
     assert read(folder) == before
+
+
+def test_a_run_that_began_meanwhile_is_left_as_it_is(files, tmp_path, monkeypatch):
+    def begin(output_dir):
+        start_run(output_dir, {"seed": 7})
+        return nullcontext()
+
+    monkeypatch.setattr(run_folder, "sole_writer", begin)
+    flags = ("--output_dir", tmp_path / "run")
+
+    with pytest.raises(SystemExit, match="1"):
+        small_run.train(files / "recipe.yaml", *flags)
+
+    assert list(read(tmp_path / "run")) == ["run.json"]
+    assert read_settings(tmp_path / "run") == {"seed": 7}
 
 
 def test_a_finished_run_is_not_repeated_in_its_folder(files, folder, capsys):
@@ -109,60 +131,37 @@ def test_a_finished_run_is_not_repeated_in_its_folder(files, folder, capsys):
 
     assert "has this run, finished: it is left as it is. To train it" in capsys.readouterr().err
     assert read(folder) == before
-    small_run.train(recipe, "--output_dir", folder, OVERWRITE)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(files, folder, capsys):
+    recipe, flags = files / "recipe.yaml", ("--output_dir", folder)
+    before = read(folder)
+    change_record(folder, finished=False)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "run.json":
+            path.unlink()
+
+    refused("finetune", recipe, *flags)
+
+    assert "unfinished: add --resume_from_checkpoint true to continue" in capsys.readouterr().err
+    small_run.train(recipe, *flags, *RESUME)
     assert (folder / "model.safetensors").read_bytes() == before["model.safetensors"]
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_another_run_removes_the_files_of_the_last_one_only(files, folder, is_finished):
-    write(folder, {"notes.txt": "mine"})
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(record | {"finished": is_finished}))
-    before = read(folder)
-
-    train(files, folder, "--max_steps", 2, "--eval_strategy", "no", "--save_strategy", "no")
-
-    after = read(folder)
-    assert after["notes.txt"] == b"mine"
-    assert json.loads(after["run.json"])["settings"]["seed"] == 2
-    assert any(name.startswith("checkpoint-") for name in before)
-    assert not any(name.startswith("checkpoint-") for name in after)
-    assert after["model.safetensors"] != before["model.safetensors"]
-
-
-def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys):
+def test_a_copy_of_a_checkpoint_is_not_rotated_away(files, folder, capsys, is_finished):
     shutil.copytree(folder / "checkpoint-3", folder / "checkpoint-3-best")
+    change_record(folder, finished=is_finished)
 
-    refused(
-        *("finetune", files / "recipe.yaml", "--output_dir", folder, "--num_train_epochs", 5),
-        *("--resume_from_checkpoint", "true", "--overwrite_output_dir"),
-    )
+    refused("finetune", files / "recipe.yaml", "--output_dir", folder, *RESUME)
 
     assert "has checkpoint-3-best, which no run wrote" in capsys.readouterr().err
     assert (folder / "checkpoint-3-best/model.safetensors").is_file()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--model_name_or_path={}", "--model_config={{}}"), "the model that the run starts from"),
-        (("--model_name_or_path={}/checkpoint-3", "--model_config={{}}"), "the model that the run"),
-        (("--teacher=other,{}",), "what the run reads, teacher="),
-        (("--tasks.moods.teacher={{path: {}/checkpoint-3}}",), "what the run reads, path="),
-        (("--tasks.moods.train_file={}/predictions/moods-dev.csv",), "what the run reads, train_f"),
-    ],
-)
-def test_a_run_does_not_replace_what_it_reads(files, folder, capsys, flags, message):
-    before = read(folder)
-
-    with pytest.raises(SystemExit):
-        train(files, folder, *(flag.format(folder) for flag in flags))
-
-    assert f"has {message}" in capsys.readouterr().err
-    assert read(folder) == before
-
-
-@pytest.mark.parametrize("resume", [[], ["--resume_from_checkpoint", "true"]])
+@pytest.mark.parametrize("resume", [[], RESUME])
 @pytest.mark.parametrize("more", [["--num_train_epochs", 4], ["--max_steps", 9]])
 def test_a_finished_run_can_be_trained_further_and_kept(files, folder, capsys, more, resume):
     before = read(folder)
@@ -171,7 +170,7 @@ def test_a_finished_run_can_be_trained_further_and_kept(files, folder, capsys, m
 
     further = ["--model_name_or_path", str(folder)]
     message = capsys.readouterr().err
-    assert f"keep it, choose another --output_dir and add {' '.join(further)};" in message
+    assert f"further, choose another --output_dir and add {' '.join(further)};" in message
     assert read(folder) == before
     if resume or "--max_steps" in more:
         return

@@ -1,8 +1,7 @@
-"""Every problem type, end to end: train, evaluate, save, load, predict, report, compare, resume."""
+"""Every problem type, end to end: train, evaluate, save, load, predict, report, resume."""
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -136,18 +135,6 @@ def test_its_page_and_its_card_have_its_metric(run):
     if kind == "token_classification":  # that of every type of entity, too
         assert "| own  | THING |" in (folder / "printed.txt").read_text()
         assert "<bdi>Types</bdi>" in page
-
-
-def test_a_run_compared_with_a_copy_does_not_differ(run, tmp_path, capsys):
-    kind, folder = run
-    shutil.copytree(folder / "out", tmp_path / "out")
-    with pytest.raises(SystemExit, match="0"):
-        minbert.main(["experiments", "compare", str(folder / "out"), str(tmp_path / "out")])
-
-    table = capsys.readouterr().out
-    lines = [line for line in table.splitlines() if line.startswith("| own ")]
-    assert len(lines) == EXAMPLES[kind].is_compared
-    assert all("+0.0000" in line and "1.0000" in line for line in lines)
 
 
 def test_a_resumed_run_equals_the_whole_one(run):

@@ -144,7 +144,7 @@ def assert_same_run(output, whole):
         assert read_state(output)[key] == read_state(whole)[key]
     predictions = sorted(path.name for path in whole.glob("predictions/*"))
     tasks = json.loads((whole / "metrics.json").read_text())["tasks"]
-    assert len(predictions) == (5 * len(TASKS) if tasks else 0)
+    assert len(predictions) == (4 * len(TASKS) if tasks else 0)
     for name in predictions:
         left, right = ((folder / "predictions" / name).read_bytes() for folder in (output, whole))
         assert left == right, f"{name} differs"

@@ -294,8 +294,6 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 def read_predictions(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "predictions").rglob("*")):
-        if path.suffix == ".npz":  # the same predictions, as numbers
-            continue
         lines = path.read_text(encoding="utf-8").splitlines()
         if path.suffix == ".json":  # answers of questions
             lines = [f"{name} {write_value([value])}" for name, value in read_json(path).items()]

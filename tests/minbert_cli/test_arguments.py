@@ -77,11 +77,11 @@ def test_bfloat16_is_on_where_it_is_fast_and_stays_in_a_resumed_run(tmp_path):
         False,
     ]
     fast, slow = (describe_settings(made[flags], {}) for flags in list(made)[1:])
-    start_run(tmp_path / "run", fast, {}, resume=False)
+    start_run(tmp_path / "run", fast, {})
     assert read_settings(tmp_path / "run")["bf16"] is True
     with pytest.raises(ValueError, match="resumes with another bf16"):
-        check_output_dir(tmp_path / "run", slow, resume=True, overwrite=False)
-    check_output_dir(tmp_path / "run", fast, resume=True, overwrite=False)
+        check_output_dir(tmp_path / "run", slow, resume=True)
+    check_output_dir(tmp_path / "run", fast, resume=True)
 
 
 @pytest.mark.cuda

@@ -19,12 +19,10 @@ COMMANDS = [command.name for command in minbert.app.registered_commands]
 WRONG_FLAGS = [
     "finetune --model_config {a",
     "experiments --seeds many",
-    "experiments compare one",
     "recipes sst sts",
 ]
 REFUSED_INPUT = [
     "experiments no_such_file",
-    "experiments compare one one",
 ]
 
 

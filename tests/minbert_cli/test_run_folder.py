@@ -4,7 +4,7 @@ import pytest
 from transformers import TrainingArguments
 
 import minbert
-from minbert_cli import describe_settings, run_folder
+from minbert_cli import describe_settings
 from minbert_cli.finetune import QUICKSTART
 from minbert_cli.run import open_run
 from minbert_cli.run_folder import (
@@ -26,31 +26,6 @@ SETTINGS = {"seed": 1, "tasks": {"sst": {"dataset": "sst"}}, "logging_steps": 5}
 def folder(tmp_path):
     """Return the path of a folder that is not there."""
     return tmp_path / "new" / "run"
-
-
-def check(folder, settings=SETTINGS, *, resume=False, overwrite=False):
-    check_output_dir(folder, settings, resume=resume, overwrite=overwrite)
-
-
-def test_after_a_kill_while_old_files_go_nobody_goes_on_from_them(folder, monkeypatch):
-    start_run(folder, SETTINGS, resume=False)
-    (folder / "checkpoint-4").mkdir()
-
-    def kill(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run_folder.shutil, "rmtree", kill)
-    other = SETTINGS | {"seed": 2}
-    with pytest.raises(KeyboardInterrupt):
-        start_run(folder, other, resume=False)
-
-    with pytest.raises(ValueError, match="has the rest of a run that was being replaced"):
-        check(folder, other, resume=True)
-    check(folder, other, overwrite=True)
-    monkeypatch.undo()
-    start_run(folder, other, resume=False)
-    check(folder, other, resume=True)
-    assert not (folder / "checkpoint-4").exists()
 
 
 def test_weights_are_identified_by_file_contents(tmp_path):
@@ -90,36 +65,32 @@ def test_a_folder_whose_run_cannot_be_read_is_refused(tmp_path, content):
     (tmp_path / "run.json").write_text(content)
 
     with pytest.raises(ValueError, match="has files that are not of a run: choose another"):
-        check(tmp_path)
+        check_output_dir(tmp_path, SETTINGS, resume=False)
 
 
 def test_an_unfinished_run_is_not_begun_again(folder):
-    start_run(folder, SETTINGS, resume=False)
+    start_run(folder, SETTINGS)
 
     with pytest.raises(ValueError, match="unfinished: add --resume_from_checkpoint true to"):
-        check(folder)
+        check_output_dir(folder, SETTINGS, resume=False)
 
 
-@pytest.mark.parametrize(
-    ("resume", "message"), [(False, "holds a run with other"), (True, "resumes with other")]
-)
 @pytest.mark.parametrize("finished", [False, True])
-def test_data_that_changed_are_named(folder, resume, message, finished):
-    start_run(folder, SETTINGS, {"sst": "a", "text": "b"}, resume=False)
+def test_data_that_changed_are_named(folder, finished):
+    start_run(folder, SETTINGS, {"sst": "a", "text": "b"})
     if finished:
         finish_run(folder)
 
-    check_data(folder, {"text": "b", "sst": "a"}, resume=resume, overwrite=False)
-    check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=True)
-    with pytest.raises(ValueError, match=rf"{message} data of text: .* restore them"):
-        check_data(folder, {"text": "c", "sst": "a"}, resume=resume, overwrite=False)
+    check_data(folder, {"text": "b", "sst": "a"})
+    with pytest.raises(ValueError, match=r"resumes with other data of text: .* restore them"):
+        check_data(folder, {"text": "c", "sst": "a"})
 
 
 def test_a_checkpoint_is_of_a_run_with_the_same_settings_and_data(folder, caplog):
     checkpoint = str(folder / "checkpoint-4")
     check_checkpoint(checkpoint, SETTINGS)
     assert "has no run.json beside it" in caplog.text
-    start_run(folder, SETTINGS, {"sst": "a"}, resume=False)
+    start_run(folder, SETTINGS, {"sst": "a"})
 
     check_checkpoint(checkpoint, SETTINGS, {"sst": "a"})
     with pytest.raises(ValueError, match="is of a run with another seed: restore"):
@@ -149,7 +120,7 @@ def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
     recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": "owner/name"}
     recipe["model_config"] = {}
     with open_run("finetune", QUICKSTART, recipe) as run:
-        start_run(run.output_dir, run.settings, {}, {"model_name_or_path": "abc"}, resume=False)
+        start_run(run.output_dir, run.settings, {}, {"model_name_or_path": "abc"})
 
     recipe["resume_from_checkpoint"] = "true"
     with open_run("finetune", QUICKSTART, recipe) as run:

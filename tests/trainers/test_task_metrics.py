@@ -76,6 +76,14 @@ def test_the_standard_error_of_a_correlation_is_close_to_theory_and_reproducible
     assert error == standard_error("similarity", left, right)
 
 
+def test_draws_without_a_correlation_do_not_count_for_its_standard_error():
+    """A draw of rows with one label has none; as a 0 it would hide the others."""
+    labels = np.array([0.0] * 18 + [5.0] * 2)
+    noise = 0.1 * np.random.default_rng(0).standard_normal((20, 1))
+
+    assert standard_error("similarity", labels[:, None] + noise, labels) < 0.05
+
+
 def test_unknown_problem_types_are_refused():
     with pytest.raises(ValueError, match="unknown problem_type 'tagging'; known: classification"):
         make_problems({"t": "tagging"})

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
-from typing import Any
 
 from modeling_minbert import MinBertTask, unknown
 from modeling_minbert.heads import ProblemType as ProblemType
-from modeling_minbert.tasks import LazyTypes, parse_fields
+from modeling_minbert.tasks import LazyTypes
 
 from .base import AnyProblem
 
@@ -26,17 +25,6 @@ PLACES = {
     "pretraining": "text:Pretraining",
 }
 PROBLEMS = LazyTypes[AnyProblem](PLACES, lambda name: resolve_name(f"{__name__}.{PLACES[name]}"))
-
-
-def read_problems(results: Mapping[str, Any]) -> dict[str, AnyProblem]:
-    """Create the problems of a run from its ``metrics.json``."""
-    specs = {task: parse_fields(task, fields) for task, fields in (results["tasks"] or {}).items()}
-    types = {task: spec.problem_type for task, spec in specs.items()}
-    problems = make_problems(types, specs, results.get("metrics"))
-    for task, directions in results.get("lower_is_better", {}).items():
-        for module, is_lower in directions.items():
-            problems[task].direct(module, is_lower)
-    return problems
 
 
 def make_problems(

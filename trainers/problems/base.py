@@ -210,10 +210,6 @@ class Problem(ABC, Generic[Outputs]):
         """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
-    def identify(self, outputs: Outputs, rows: Dataset) -> list[str]:
-        """Return texts that are equal only for equal rows of a sample, (N,)."""
-        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
-
     def score(self, values: Array, labels: Array) -> float:
         """Compute the headline metric of a draw of a sample, (N, ...) -> (); NaN if undefined."""
         raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
@@ -398,9 +394,6 @@ class LabelledProblem(Problem[Predicted]):
 
     def sample(self, outputs: Predicted) -> tuple[Array, Array]:
         return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
-
-    def identify(self, outputs: Predicted, rows: Dataset) -> list[str]:
-        return list(map(str, rows["id"][:]))
 
     def score(self, values: Array, labels: Array) -> float:
         value = _value_of(self.reported[0], values, labels)

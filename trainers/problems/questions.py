@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
-from datasets_scripts.encoding import digest_text
 from modeling_minbert.pieces import QuestionWindow
 from modeling_minbert.questions import QuestionAnsweringTask, keep_scores
 from modeling_minbert.spans import rank_answers
@@ -212,24 +211,12 @@ class QuestionAnswering(Problem[Answered]):
         return {name: float(value) for name, value in values.items()}
 
     def standard_error(self, outputs: Answered, metrics: Mapping[str, float]) -> float:
-        f1 = self.sample(outputs)[0]
+        texts = [answer.text for answer in outputs.predictions]
+        f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
         return float(f1.std() / math.sqrt(len(f1)))
 
     def count(self, outputs: Answered) -> int:
         return len(outputs.predictions)
-
-    def sample(self, outputs: Answered) -> tuple[Array, Array]:
-        texts = [answer.text for answer in outputs.predictions]
-        f1 = score_answers(texts, outputs.labels or [], some_impossible=self.is_v2)[1]
-        return f1, np.zeros(len(f1))
-
-    def score(self, values: Array, labels: Array) -> float:
-        return float(values.mean())
-
-    def identify(self, outputs: Answered, rows: Dataset) -> list[str]:
-        """Return the id and a hash of the right answers of each question."""
-        pairs = zip(outputs.predictions, outputs.labels or [], strict=True)
-        return [f"{answer.id}: {digest_text(' / '.join(right))}" for answer, right in pairs]
 
     def write(self, folder: Path, stem: str, outputs: Answered, rows: Dataset) -> None:
         """Write answers, and the odds of none, for SQuAD's official evaluation."""

@@ -175,12 +175,6 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def score(self, values: Array, labels: Array) -> float:
         return float(f1_of_counts(*values.sum(axis=0)))
 
-    def identify(self, outputs: Tagged, rows: Dataset) -> list[str]:
-        """Return the number and the tags of each sentence."""
-        sentences = name_tags(outputs, self.tag_names)
-        pairs = zip(np.unique(outputs.sentences), sentences, strict=True)
-        return [f"{number} {' '.join(right)}" for number, (right, _) in pairs]
-
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Dataset) -> None:
         """Write a word with its tags per line, for conlleval.
 

@@ -1,7 +1,6 @@
 """Results of a finished run: metrics and predictions, computed once and written."""
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import datasets
-import numpy as np
 
 from trainers.data.rows import Rows
-from trainers.files import replaced_when_done, write_text
+from trainers.files import write_text
 from trainers.problems.base import AnyProblem
 from trainers.problems.metrics import AGGREGATES, Described, glue_score
 from trainers.training.multitask import MultiTaskTrainer
@@ -244,21 +242,6 @@ def write_results(run: FinishedRun) -> None:
         path = folder / "predictions" / f"{task}-{split.replace('validation', 'dev', 1)}"
         if quotes or not problem.writes_texts:
             problem.write(path.parent, path.name, found, rows)
-        is_counted = not trainer.tasks[task].training.auxiliary
-        if split == "validation" and is_counted and problem.is_labelled(rows):
-            # what `minbert experiments compare` resamples
-            outputs, labelled = problem.keep_labelled(found)
-            if labelled is not None:
-                rows = rows.select(labelled)
-            values, labels = problem.sample(outputs)
-            ids = np.asarray(problem.identify(outputs, rows))
-            sample: dict[str, Any] = {"labels": labels, "ids": ids, "values": values}
-            if texts is not None:
-                kept = texts if labelled is None else texts.select(labelled)
-                columns = [kept[name][:] for name in TEXT_COLUMNS if name in kept.column_names]
-                sample["texts"] = np.asarray(hashlib.sha256(repr(columns).encode()).hexdigest())
-            with replaced_when_done(f"{path}.npz") as part, Path(part).open("wb") as file:
-                np.savez_compressed(file, **sample)
         table = problem.tabulate(found) if task in run.tabulated else None
         if table is not None and texts is not None:
             write_table(Path(f"{path}.csv"), table, texts, quotes=quotes)
@@ -315,15 +298,10 @@ def name_run(folder: str | os.PathLike[str]) -> str:
 
 def describe_training(trainer: MultiTaskTrainer) -> dict[str, Any]:
     """Describe the length, the tasks and the metrics of a run."""
-    content: dict[str, Any] = {
+    return {
         "seed": trainer.args.seed,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "tasks": trainer.accelerator.unwrap_model(trainer.model).config.tasks or {},
         "metrics": {name: task.metrics for name, task in trainer.tasks.items() if task.metrics},
     }
-    for task, problem in trainer.problems.items():  # a run may set those of metrics of others
-        modules = {m.module: m.lower_is_better for m in problem.reported if m.module}
-        if modules:
-            content.setdefault("lower_is_better", {})[task] = modules
-    return content
