@@ -71,22 +71,11 @@ def load_pretrained(
     where = f"{flag}={path!r}"
     is_hub_id = _is_hub_id(path)
     of_hub = " is not a folder and cannot be loaded from the Hub"
-    folder = Path(path)
-    if unfinished := folder.is_dir() and get_last_checkpoint(path):
-        advice = f"if its run has not finished, resume it, or give its last checkpoint {unfinished}"
-    elif folder.exists():
-        advice = "give another checkpoint"
-    else:
-        others = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
-        beside = suggest(path, others) if others else ""
-        advice = (
-            "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; "
-            f"an id needs the network the first time{beside}"
-        )
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
-    with named_errors(where + (of_hub if is_hub_id else " cannot be loaded"), advice, kinds):
-        _check_files(loader, folder, is_hub_id=is_hub_id)
+    what = where + (of_hub if is_hub_id else " cannot be loaded")
+    with named_errors(what, _find_other(path), kinds):
+        _check_files(loader, Path(path), is_hub_id=is_hub_id)
         if issubclass(loader, AutoTokenizer):
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
@@ -108,6 +97,20 @@ def load_pretrained(
         # heads of tasks and poolers are expected to be new
         logger.warning("%s has no pre-training head: %s and so on are new", where, new[0])
     return model
+
+
+def _find_other(path: str) -> str:
+    """Advise what to give instead of a path that cannot be loaded."""
+    folder = Path(path)
+    if last := folder.is_dir() and get_last_checkpoint(path):
+        return f"if its run has not finished, resume it, or give its last checkpoint {last}"
+    if folder.exists():
+        return "give another checkpoint"
+    others = sorted(str(file.parent) for file in folder.parent.glob(f"*/{CONFIG_NAME}"))
+    return (
+        "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; "
+        f"an id needs the network the first time{suggest(path, others) if others else ''}"
+    )
 
 
 def _check_files(loader: type[Any], folder: Path, *, is_hub_id: bool) -> None:

@@ -158,15 +158,9 @@ def choose_heads(
         values = {key: made.value for key, made in suggested.items()}
         filled = replace(task, head={**values, **task.head})
         if before is not None and before.problem_type == task.data.problem_type:
-            chosen_by_hand = getattr(before, "thresholds", None)
-            if chosen_by_hand and not PROBLEMS[before.problem_type].fits_held_out:
-                logger.warning(
-                    "task %r: the checkpoint decides at the probability %g, which was chosen by "
-                    "hand; after this training it is 0.5 again",
-                    *(name, *chosen_by_hand),
-                )
             plain = filled.describe_head(loaded[name], choose_length(arguments, start))
             suggested |= keep_head(before, plain, task.head, start, arguments.max_length)
+            warn_of_threshold(name, before)
         elif start.sentence_embedding is not None and arguments.max_length is None:
             suggested |= keep_length(filled, start)
         choices += [Choice(f"tasks.{name}.{key}", *made) for key, made in suggested.items()]
@@ -178,6 +172,17 @@ def choose_heads(
             reason = "the checkpoint has a temperature for it"
             calibrated.append(Choice(f"tasks.{name}.calibrate", value=True, reason=reason))
     return complete, choices + calibrated
+
+
+def warn_of_threshold(name: str, before: MinBertTask) -> None:
+    """Warn that training does not keep a threshold on probabilities that was chosen by hand."""
+    chosen = getattr(before, "thresholds", None)
+    if chosen and not PROBLEMS[before.problem_type].fits_held_out:
+        logger.warning(
+            "task %r: the checkpoint decides at the probability %g, which was chosen by hand; "
+            "after this training it is 0.5 again",
+            *(name, *chosen),
+        )
 
 
 def keep_length(task: RecipeTask, start: MinBertConfig) -> dict[str, Suggestion]:

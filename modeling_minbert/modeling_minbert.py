@@ -839,8 +839,7 @@ class MinBertForPreTraining(MinBertPreTrainedModel):
     ) -> MinBertForPreTrainingOutput:
         """Compute `MinBertForMaskedLM` and `MinBertForNSP` in one pass of the encoder.
 
-        `labels` (B, L) are for the first, `next_sentence_label` (B,) for the second; both are
-        optional.
+        `labels` (B, L) are for the first, `next_sentence_label` (B,) for the second, if any.
 
         Returns:
             `prediction_logits` as the first's, `seq_relationship_logits` (B, 2), the losses with
@@ -875,8 +874,8 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Classify sequences or pairs.
 
-        The loss follows `config.problem_type`; where that is None it is mean squared error for one
-        label, cross-entropy for integer labels (B,), binary cross-entropy for float labels (B, K).
+        The loss follows `config.problem_type`. If it is None, the first labels set it, as in BERT:
+        regression for one label, else single-label for integers (B,), multi-label for floats.
 
         Returns:
             `logits` (B, K) and, with labels, the mean `loss` over the rows.
@@ -884,17 +883,18 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*inputs, return_dict=True, read="first", **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss, kind = None, self.config.problem_type
-        if labels is None:
-            pass
-        elif kind == "regression" or (kind is None and logits.shape[-1] == 1):
-            loss = F.mse_loss(logits.view(labels.shape), labels)
-        elif kind == "single_label_classification" or (
-            kind is None and not labels.dtype.is_floating_point
-        ):
-            loss = F.cross_entropy(logits, labels.view(-1))
-        else:
-            loss = F.binary_cross_entropy_with_logits(logits, labels)
+        loss = None
+        if labels is not None:
+            if self.config.problem_type is None:  # pipelines read it
+                kind = "multi" if labels.dtype.is_floating_point else "single"
+                kind = "regression" if logits.shape[-1] == 1 else f"{kind}_label_classification"
+                self.config.problem_type = kind
+            if self.config.problem_type == "regression":
+                loss = F.mse_loss(logits.view(labels.shape), labels)
+            elif self.config.problem_type == "single_label_classification":
+                loss = F.cross_entropy(logits, labels.view(-1))
+            else:
+                loss = F.binary_cross_entropy_with_logits(logits, labels)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -962,9 +962,9 @@ class MinBertForQuestionAnswering(MinBertPreTrainedModel):
     ) -> QuestionAnsweringModelOutput:
         """Score every token as the first and the last of the answer.
 
-        `start_positions` and `end_positions` (B,) are the indices of these tokens; an answer beyond
-        the sequence is ignored. As in BERT, the loss is over all columns of a padded batch; it is
-        over the real tokens of a packed one.
+        `start_positions` and `end_positions` (B,) are the indices of these tokens; an answer at
+        -100 or beyond the sequence is ignored. The loss is over all columns of a padded batch, as
+        in BERT, and over the real tokens of a packed one.
 
         Returns:
             `start_logits` and `end_logits` (B, L), L being `max_length_q` for a packed batch, and,

@@ -371,6 +371,9 @@ class MinBertPackedMixin(nn.Module):
             check_restarts(inputs[2])
         if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
             return None
+        # the noise of NEFTune is scaled by the columns of a padded batch
+        if self.training and hasattr(self.embeddings.word_embeddings, "neftune_noise_alpha"):
+            return None
         # a bias and a window go by columns, in which holes count
         by_columns = self.config.relative_attention_num_buckets or self.config.local_attention
         if mask is not None and by_columns:

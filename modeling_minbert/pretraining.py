@@ -202,6 +202,12 @@ class MinBertPreTrainingHeads(nn.Module):
         kwargs: Options,
     ) -> MinBertForPreTrainingOutput:
         """Encode a batch once and compute the heads that there are; see `compute`."""
+        given: Any = inputs[4] if inputs[0] is None else inputs[0]
+        if labels is not None and given is not None and labels.shape != given.shape[:2]:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)} for tokens of {tuple(given.shape[:2])}: "
+                "there must be one for each token, -100 where nothing is predicted"
+            )
         masked_lm, next_sentence = (hasattr(self, x) for x in ("predictions", "seq_relationship"))
         read = read_labeled(model, labels, inputs[1], kwargs) if masked_lm else "first"
         outputs = model.bert(*inputs, return_dict=True, read=read, **kwargs)

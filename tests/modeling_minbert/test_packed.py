@@ -10,6 +10,7 @@ import transformers
 from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import BertConfig, DataCollatorWithFlattening
+from transformers.integrations.neftune import neftune_post_forward_hook
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertModel
@@ -389,6 +390,42 @@ def test_labels_at_paddings_count_as_in_bert(build_pair, tiny_batch, name, train
 
     assert_close(actual.double(), expected.double(), atol=1e-6, rtol=1e-6)
     assert_equal_gradients(ours, bert, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "score"])
+def test_the_first_labels_set_the_kind_of_a_classifier_as_in_bert(build_pair, tiny_batch, kind):
+    name = "MinBertForSequenceClassification"
+    ours, bert = build_pair(name, num_labels=1 if kind == "score" else 5)
+    labels = {"classes": torch.arange(5), "labels": torch.eye(5), "score": torch.rand(5)}[kind]
+    if kind != "classes":
+        labels = labels.double()
+
+    actual, expected = ours(**tiny_batch, labels=labels), bert(**tiny_batch, labels=labels)
+
+    assert ours.config.problem_type == bert.config.problem_type is not None
+    assert_close(actual.loss, expected.loss, **EXACT)
+
+
+def test_the_noise_of_neftune_is_that_of_bert(build_pair, tiny_batch):
+    losses = []
+    for model in build_pair("MinBertForSequenceClassification"):
+        embeddings = model.train().get_input_embeddings()
+        embeddings.neftune_noise_alpha = 5.0  # as transformers' Trainer does
+        embeddings.register_forward_hook(neftune_post_forward_hook)
+        torch.manual_seed(0)
+        losses.append(model(**tiny_batch, labels=torch.arange(5)).loss)
+
+    assert_close(*losses, **EXACT)
+
+
+@pytest.mark.parametrize("name", ["MinBertForMaskedLM", "MinBertForPreTraining"])
+@pytest.mark.parametrize("shape", [(5, 6), (1, 7), (35,)])
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_of_another_shape_are_refused(build_pair, tiny_batch, name, shape, training):
+    ours = build_pair(name)[0].train(training)
+
+    with pytest.raises(ValueError, match="there must be one for each token"):
+        ours(**tiny_batch, labels=torch.ones(shape, dtype=torch.int64))
 
 
 # Bad packed batches
