@@ -12,7 +12,6 @@ from huggingface_hub import ModelCard
 from sklearn.metrics import accuracy_score, f1_score
 
 from datasets_scripts import ROW_KINDS
-from minbert_cli import __main__ as minbert
 from modeling_minbert import TASKS, MinBertForMultiTask, heads
 from tests import small_run
 from tests.problem_examples import EXAMPLES
