@@ -369,10 +369,10 @@ class MinBertPackedMixin(nn.Module):
             return MinBertSequences.from_offsets(kwargs["cu_seq_lens_q"], longest, shape)
         if mask is None and shape[0] == 1 and inputs[2] is not None:
             check_restarts(inputs[2])
-        if read_padded(read, mask, shape) or is_followed(given) or kwargs.get("is_causal"):
-            return None
         # the noise of NEFTune is scaled by the columns of a padded batch
-        if self.training and hasattr(self.embeddings.word_embeddings, "neftune_noise_alpha"):
+        is_noisy = hasattr(self.embeddings.word_embeddings, "neftune_noise_alpha")
+        is_padded = read_padded(read, mask, shape) or is_followed(given) or is_noisy
+        if is_padded or kwargs.get("is_causal"):
             return None
         # a bias and a window go by columns, in which holes count
         by_columns = self.config.relative_attention_num_buckets or self.config.local_attention

@@ -20,8 +20,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from datasets_scripts.encoding import IGNORED_LABEL as IGNORED_LABEL
 
-from .sampling import TaskBatchSampler
-from .streams import Counts
+from .sampling import Counts, TaskBatchSampler
 
 if TYPE_CHECKING:
     from .masking import TextMasking
