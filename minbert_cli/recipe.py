@@ -137,10 +137,12 @@ def format_recipe(recipe: Mapping[str, Any]) -> str:
     try:
         return yaml.dump(dict(recipe), Dumper=_RecipeDumper, **options)
     except (yaml.YAMLError, RecursionError) as error:
-        value = error.args[-1] if isinstance(error, yaml.YAMLError) else "too many levels"
+        what = "a value with too many levels"
+        if isinstance(error, yaml.YAMLError):
+            what = f"a {type(error.args[-1]).__name__}"
         raise ValueError(
-            f"recipe: {value!r} has no place in a recipe; use texts, numbers, booleans, None, "
-            "lists and dictionaries"
+            f"recipe: {what} has no place in a recipe; give rows as files, and use texts, numbers, "
+            "booleans, None, lists and dictionaries"
         ) from error
 
 

@@ -150,7 +150,7 @@ def test_every_public_name_is_there():
     ("change", "message"),
     [
         ({"learning_rat": 1.0}, "recipe: unknown key 'learning_rat'; did you mean 'learning_rate'"),
-        ({"seed": object}, "recipe: <class 'object'> has no place in a recipe; use texts"),
+        ({"seed": object}, "recipe: a type has no place in a recipe; give rows as files"),
     ],
 )
 def test_wrong_recipes_raise_before_anything_is_written(recipe, tmp_path, change, message):
