@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from itertools import chain, zip_longest
@@ -27,6 +27,7 @@ from typing import Any
 from datasets_scripts import encode_corpus, load_tasks
 from minbert_cli import pretrain, run_folder
 from minbert_cli.checkpoints import load_config, load_tokenizer
+from minbert_cli.command_line import expand_path
 from minbert_cli.experiment_plan import (
     TABLES,
     ExperimentArguments,
@@ -88,12 +89,16 @@ def find_states(runs: Sequence[PlannedRun]) -> States:
         except INPUT_ERRORS as error:
             reason = reason_of(error).removeprefix(f"{run.name}: ")
             raise ValueError(f"{run.name}: {reason}") from None
-    states: States = {}
+    states: States = {
+        run.folder: "new" if run_folder.is_free(run.folder) else "unfinished" for run in runs
+    }
     hashes: dict[str, dict[str, str]] = {}  # of the rows of tasks, which many runs share
     for run, (settings, tasks) in zip(runs, checked, strict=True):
         folder = run.folder
         try:
             run_folder.check_same_run(folder, settings)
+            if states[folder] != "new":
+                check_sources(folder, settings, states)
             record = run_folder.read_run(folder)
             if record is not None and record.data:
                 now = hash_rows(folder, tasks, hashes)
@@ -105,10 +110,32 @@ def find_states(runs: Sequence[PlannedRun]) -> States:
                 run_folder.check_data(folder, {**record.data, **now})
         except INPUT_ERRORS as error:
             raise ValueError(f"{run.name}: {reason_of(error)}") from None
-        states[folder] = "new" if run_folder.is_free(folder) else "unfinished"
         if run_folder.is_finished(folder):
             states[folder] = "done"
     return states
+
+
+def check_sources(folder: Path, settings: Keys, states: States) -> None:
+    """Refuse a run that was made from another one of these runs, if that is made again."""
+    read: set[Path] = set()
+    for text in list_texts(settings):
+        path = Path(expand_path(text)).resolve()
+        read |= {path, *path.parents}
+    for source, state in states.items():
+        if state == "new" and source.resolve() in read:
+            raise ValueError(
+                f"{str(folder)!r} was made from {str(source)!r}, which is to be made again: delete "
+                "the first, too, or restore the second"
+            )
+
+
+def list_texts(value: object) -> Iterator[str]:
+    """List all texts in a value of a recipe; several paths may be in one, with commas."""
+    if isinstance(value, str):
+        yield from (part.strip() for part in value.split(","))
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from list_texts(part)
 
 
 def hash_rows(

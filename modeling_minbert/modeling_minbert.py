@@ -886,7 +886,7 @@ class MinBertForSequenceClassification(MinBertPreTrainedModel):
         loss = None
         if labels is not None:
             if self.config.problem_type is None:  # pipelines read it
-                kind: Any = "multi" if labels.dtype.is_floating_point else "single"
+                kind: Any = "single" if labels.dtype in (torch.long, torch.int) else "multi"
                 kind = "regression" if logits.shape[-1] == 1 else f"{kind}_label_classification"
                 self.config.problem_type = kind
             if self.config.problem_type == "regression":

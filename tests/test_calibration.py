@@ -5,7 +5,8 @@ import random
 import pytest
 
 import minbert
-from minbert_cli import finetune
+from minbert_cli import finetune, recipe_tasks
+from modeling_minbert import parse_task
 from tests import small_run
 
 COUNTS = {"train": 60, "dev": 40}
@@ -87,3 +88,14 @@ def test_a_task_chooses_for_itself(tmp_path):
     assert tasks["moods"]["calibrate"] is False
     assert tasks["same"]["temperature"] is None
     assert "temperature" not in tasks["scores"]
+
+
+def test_a_threshold_that_was_chosen_by_hand_is_not_lost_without_a_word(caplog):
+    fields = {"problem_type": "paraphrase", "thresholds": [0.7]}
+
+    recipe_tasks.warn_of_threshold("same", parse_task("same", fields))
+    several = {"problem_type": "multi_label_classification", "labels": ["a"], "thresholds": [0.4]}
+    recipe_tasks.warn_of_threshold("topics", parse_task("topics", several))  # fitted again
+
+    (message,) = caplog.messages
+    assert "task 'same': the checkpoint decides at the probability 0.7" in message

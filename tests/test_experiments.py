@@ -1,6 +1,7 @@
 """``minbert experiments``: checks before a run starts, runs that are skipped, resumed or failed."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -192,6 +193,21 @@ def test_a_run_with_different_data_is_refused(monkeypatch):
 
     with pytest.raises(ValueError, match=r"a, seed 1: .* resumes with other data of sst"):
         Stubs({"a": {}}, seeds=[1])
+
+
+@pytest.mark.parametrize("key", ["teacher", "model_name_or_path"])
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_run_does_not_stay_done_if_the_one_it_was_made_from_is_made_again(folder, key, order):
+    rows = {"a": {}, "b": {"overrides": {key: "out/a/seed-1"}}}
+    Stubs(rows, seeds=[1]).do()
+    shutil.rmtree(folder / "out/a/seed-1")
+    rows = {name: rows[name] for name in order}
+
+    with pytest.raises(ValueError, match="b, seed 1: 'out/b/seed-1' was made from 'out/a/seed-1'"):
+        Stubs(rows, seeds=[1])
+
+    shutil.rmtree(folder / "out/b/seed-1")
+    assert {line.split()[0] for line in Stubs(rows, seeds=[1]).describe()} == {"to"}
 
 
 def test_a_killed_run_and_one_with_broken_results_resume(folder):
