@@ -94,7 +94,8 @@ def test_a_threshold_that_was_chosen_by_hand_is_not_lost_without_a_word(caplog):
     fields = {"problem_type": "paraphrase", "thresholds": [0.7]}
 
     recipe_tasks.warn_of_threshold("same", parse_task("same", fields))
-    several = {"problem_type": "multi_label_classification", "labels": ["a"], "thresholds": [0.4]}
+    several = {"problem_type": "multi_label_classification", "labels": ["a", "b"]}
+    several["thresholds"] = [0.4, 0.5]
     recipe_tasks.warn_of_threshold("topics", parse_task("topics", several))  # fitted again
 
     (message,) = caplog.messages
