@@ -364,11 +364,11 @@ def check_loaded(model: Any, info: Any, path: Any) -> None:
 
 
 def check_classifier(model: Any, missing: Container[str], path: Any) -> None:
-    """Refuse the classifiers of ModernBERT, which are behind another layer."""
-    has_other = "bert.pooler.dense.weight" in missing or (
-        model.config.architectures == ["ModernBertForTokenClassification"]
-    )
-    if has_other and hasattr(model, "classifier") and "classifier.weight" not in missing:
+    """Refuse the heads of ModernBERT, which are behind another layer."""
+    stock = (model.config.architectures or [""])[0]
+    is_behind = "bert.pooler.dense.weight" in missing or stock == "ModernBertForTokenClassification"
+    is_lost = hasattr(model, "classifier") and "classifier.weight" not in missing and is_behind
+    if is_lost or (hasattr(model, "qa_outputs") and stock == "ModernBertForQuestionAnswering"):
         raise ValueError(
             f"{str(path)!r} has a classifier behind a layer that is not BERT's pooler, which "
             "minBERT does not have: load the encoder with MinBertModel, or pass tasks to "
