@@ -245,6 +245,8 @@ def read_config(model_type: str, values: Fields) -> dict[str, Any]:
     if model_type == "mpnet" and found["pad_token_id"] != 1:
         # transformers does not read it, and counts positions from 2
         raise ValueError(f"pad_token_id={found['pad_token_id']} must be 1, as in every mpnet")
+    if family.counts_positions and found["pad_token_id"] is None:
+        raise ValueError("pad_token_id=null: positions are counted from it, so it must be a number")
     if family.counts_positions:
         found["position_offset"] = found["pad_token_id"] + 1
     return found

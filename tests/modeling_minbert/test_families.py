@@ -1,6 +1,7 @@
 """Encoders of every model type have the outputs and the gradients of transformers' models."""
 
 import copy
+import json
 import re
 
 import pytest
@@ -327,6 +328,16 @@ def test_an_attention_without_a_bias_by_distance_is_refused(tmp_path, kind):
 def test_an_mpnet_whose_padding_id_transformers_does_not_read_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pad_token_id=5"):
         load_both(tmp_path, "mpnet", pad_token_id=5)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert"])
+def test_positions_are_not_counted_from_no_padding_id(tmp_path, kind):
+    load_both(tmp_path, kind)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": None}))
+
+    with pytest.raises(ValueError, match="pad_token_id=null: positions are counted from it"):
+        MinBertModel.from_pretrained(tmp_path)
 
 
 @every_type
