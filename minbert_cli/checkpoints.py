@@ -263,7 +263,9 @@ def describe_pretrained(
     if config.sentence_embedding is not None or any(task.describe_embedding() for task in tasks):
         return Pretrained(config.embedding.pooling)
     if tasks:  # the pooler of other tasks has stayed as it was
-        return Pretrained(None, any(task.uses_pooler for task in tasks))
+        return Pretrained(
+            None, any(task.uses_pooler or task.predicts_next_sentence for task in tasks)
+        )
     where = f"model_name_or_path={path!r} cannot be loaded"
     with named_errors(where, "give another checkpoint", CHECKPOINT_ERRORS):
         return Pretrained(None, has_weights(path, "pooler.dense.weight", revision))

@@ -20,6 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from trainers.arguments import PRECISIONS
 from trainers.problems.base import AnyProblem
 from trainers.reports.texts import count, format_time
 from trainers.training.callbacks import find_kept_step
@@ -50,8 +51,8 @@ def describe_size(trainer: Any) -> str:
     devices = args.world_size * max(1, args.n_gpu)
     device = args.device.type if devices == 1 else f"{devices} x {args.device.type}"
     precision = str(next((weight.dtype for weight in trainer.model.parameters()), "float32"))
-    if args.bf16 or args.fp16:
-        precision = "bfloat16" if args.bf16 else "float16"
+    if args.mixed_precision != "no":
+        precision = PRECISIONS.get(args.mixed_precision, args.mixed_precision)
     size += f" on {device} in {precision.removeprefix('torch.')}"
     return f"{trainer.describe_training()}\n\n{size}"
 

@@ -215,7 +215,7 @@ class Batcher:
             answers = self._compute_bundles(bundles)
             with self.changed:
                 self.is_computing = False
-                self.crowd = len(answers)
+                self.crowd = len({id(part.call) for part, _ in answers})
                 batches, tokens = self.counts
                 self.counts = batches + 1, tokens + size
             _answer(answers)

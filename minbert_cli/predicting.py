@@ -54,6 +54,7 @@ class Source:
         # whether each line is a text, whatever it looks like
         self.is_checked = self.is_given or args.lines
         self.lines: list[str] | None = None  # None for a table
+        self.has_words = False  # whether a table has lists of words
         if args.texts:
             self.name, self.lines = "command line", []
             for number, text in enumerate(args.texts, start=1):
@@ -66,7 +67,7 @@ class Source:
                     raise ValueError(f"text {number}, {text!r}, is not UTF-8") from None
             return
         from datasets_scripts.readers import find_suffix, open_bytes
-        from minbert_cli.texts import SUFFIXES, decode_lines
+        from minbert_cli.texts import CONLL, SUFFIXES, decode_lines
 
         if args.file is None:
             if sys.stdin.isatty():
@@ -78,6 +79,7 @@ class Source:
         else:
             self.name = str(args.file)
             if not args.lines and find_suffix(self.name) in SUFFIXES:
+                self.has_words = find_suffix(self.name) == CONLL
                 return
             if self.columns:
                 raise ValueError(
@@ -229,7 +231,11 @@ def predict_several(
     model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
 ) -> Iterator[Row]:
     """Read the rows of several tasks, and predict them; without names all that take the texts."""
-    specs = {name: model.config.task(name) for name in names or model.choose_tasks([])}
+    specs = {name: model.config.task(name) for name in names or find_predicted(model)}
+    if source.has_words and not all(spec.is_token_level for spec in specs.values()):
+        tagged = [name for name, spec in specs.items() if spec.is_token_level]
+        advice = f"give --task {','.join(tagged)}" if tagged else "give a file of texts"
+        raise ValueError(f"{source.name} has lists of words, which only tags are for: {advice}")
     rows = source.rows(choose_reader([*specs.values()], source))
     chosen = model.choose_tasks(rows[:1], names or None)
     if not names:
@@ -240,6 +246,11 @@ def predict_several(
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
     return join(predictions, map(name_texts, rows), nested=args.format == "jsonl")
+
+
+def find_predicted(model: MinBertForMultiTask) -> list[str]:
+    """Return the tasks that predict texts, or refuse the model if none does."""
+    return model.choose_tasks([]) or model.choose_tasks([], list(model.config.tasks or {}))
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:

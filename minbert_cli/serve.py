@@ -1,5 +1,6 @@
 """``minbert serve``: its flags."""
 
+import atexit
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -67,18 +69,23 @@ def serve(
     SIGTERM finishes what was accepted.
     """  # noqa: D301  \b keeps the lines of a paragraph
     settings = SimpleNamespace(**locals())
-    is_on_gpu = device is not None and device.startswith("cuda")
+    has_cuda = uses_cuda(checkpoint, device)
+    if has_cuda and (workers or 1) > 1:
+        raise typer.BadParameter(
+            f"--workers {workers}: CUDA does not survive a fork; use one worker, or --device cpu"
+        )
     try:
         import joblib
         import uvicorn
 
         cores = joblib.cpu_count()  # that this process may use, also in a container
-        count = workers or (1 if is_on_gpu or not hasattr(os, "fork") else cores)
+        count = workers or (1 if has_cuda or not hasattr(os, "fork") else cores)
         settings.threads = max(1, cores // count)
         if count > 1:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
             # counters of all workers; read when the library is imported
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="minbert-serve-")
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder = tempfile.mkdtemp("-minbert-serve")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
         with quick_imports():
             from minbert_cli import serving
             from trainers import readable_errors
@@ -110,11 +117,21 @@ def serve(
     print(f"{checkpoint}: http://{host}:{place[1]}/openapi.json", file=sys.stderr)
     if count == 1:
         run()
-        return
-    try:
+    else:
         run_workers(run, count)
-    finally:
-        shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
+
+
+def uses_cuda(checkpoint: str, device: str | None) -> bool:
+    """Return whether a checkpoint will be loaded on a GPU, as it is by default if there is one."""
+    if device is not None:
+        return device.startswith("cuda")
+    with quick_imports():
+        from modeling_minbert.rows import ONNX_SETTINGS
+
+        if (Path(checkpoint) / ONNX_SETTINGS).is_file():
+            return False
+        import torch  # which an ONNX export does not need
+    return torch.cuda.is_available()
 
 
 def run_workers(run: Callable[[], None], count: int) -> None:

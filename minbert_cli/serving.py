@@ -328,15 +328,15 @@ async def predict(server: Server, body: Predict, task: str | None) -> object:
     if parameters.function_to_apply not in (None, own):
         raise RequestError(422, f"function_to_apply: that of task {task!r} is {own}; leave it out")
     check_count("top_k", parameters.top_k)
-    calls = [server.compute([task], rows, top_k=sys.maxsize)]  # all labels
-    if server.tasks[task]["problem_type"] in DECIDED:
-        calls.append(server.compute([task], rows))
-    result, *decided = await asyncio.gather(*calls)
+    result = await server.compute([task], rows, top_k=sys.maxsize)  # all labels
     scores = [
         [{"score": each["score"], "label": each.get("label", "score")} for each in row]
         for row in result.values[task]
     ]
-    for found in decided:  # the label that is decided comes before the others of its row
+    if server.tasks[task]["problem_type"] in DECIDED:
+        # the label that is decided comes before the others of its row; not computed at the same
+        # time, since the rows that wait are limited
+        found = await server.compute([task], rows)
         for row, made in zip(scores, found.values[task], strict=True):
             place = [each["label"] for each in row].index(made["label"])
             row.insert(0, row.pop(place))

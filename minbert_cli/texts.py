@@ -36,7 +36,10 @@ def decode_lines(source: IO[bytes], name: str) -> list[str]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}:{number}: not UTF-8 ({error.reason})") from error
         if is_blank(text):
-            raise ValueError(f"{name}:{number}: the line is empty; remove it")
+            raise ValueError(
+                f"{name}:{number}: the line is empty; remove it, or if these are words and tags, "
+                f"give the file a name that ends in {CONLL}"
+            )
         lines.append(text)
     return lines
 
@@ -79,14 +82,19 @@ def read_table(
 
     stored = getattr(task, "data_keys", None) or {}
     kind, columns, count = find_columns(named, stored, None if is_single else task)
+    suffix = find_suffix(path)
+    is_squad = suffix == ".json" and kind == "question_answering"
+    if named and len(named) != count and (is_squad or suffix == CONLL):
+        wanted = "the question and the context" if is_squad else "the words alone"
+        raise ValueError(f"{path}: --text_columns {' '.join(named)}: name {wanted}")
     records: Iterable[Record]
-    if (suffix := find_suffix(path)) == CONLL:
+    if suffix == CONLL:
         from datasets_scripts.tagging import read_conll
 
         if not named and not "".join(columns).lstrip("-").isdecimal():  # not trained on CoNLL
             columns = ("0",)
         records = read_conll(path, columns)
-    elif suffix == ".json" and kind == "question_answering":
+    elif is_squad:
         from datasets_scripts.questions import read_squad
 
         records = read_squad(path, columns)

@@ -3,7 +3,7 @@
 
 A temperature divides the logits of softmax or sigmoid. Above 1 it makes a model less confident, and
 no temperature changes a decision (Guo et al. 2017, "On Calibration of Modern Neural Networks",
-section 4.2). A threshold is the probability from which a row has a label.
+section 4.2). A threshold is the probability above which a row has a label.
 """
 
 import math
@@ -118,11 +118,13 @@ def fit_cosine_threshold(head: Any, logits: Tensor, labels: Tensor) -> float:
     if not is_labelled.any():
         raise ValueError("no labeled pairs to choose a threshold by")
     real = is_labelled & logits.squeeze(-1).isfinite()
+    # that of evaluation, whatever the mode is now
+    threshold: float = 0.5 if head.task.threshold is None else head.task.threshold
     if real.any():  # a model that has diverged has none, and keeps its threshold
-        cosines = logits[real].squeeze(-1).double() / head.cosine_scale + head.threshold
-        head.task.threshold = best_threshold(cosines, labels[real] > 0)
+        cosines = logits[real].squeeze(-1).double() / head.cosine_scale + threshold
+        head.task.threshold = threshold = best_threshold(cosines, labels[real] > 0)
         head.task.threshold_fitted = head.task.needs_threshold_fit
-    return head.threshold
+    return threshold
 
 
 def best_threshold(values: Tensor, is_above: Tensor) -> float:

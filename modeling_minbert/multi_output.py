@@ -11,6 +11,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
+from .cpu import is_followed
 from .heads import MEANING, Outputs, Types
 from .losses import Target
 from .pooled import PooledHead, PooledTask
@@ -71,7 +72,17 @@ class MultiOutputClassificationHead(PooledHead):
         return logits.split(list(map(len, self.task.classes)), dim=-1)
 
     def list_classes(self, scores: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
-        return list(zip(self.split(scores), labels.unbind(dim=-1), strict=True))
+        columns = labels.unbind(dim=-1)
+        if labels.device.type == "cpu" and not is_followed(labels):
+            for name, classes, given in zip(
+                self.task.outputs, self.task.classes, columns, strict=True
+            ):
+                if (given >= len(classes)).any():
+                    raise ValueError(
+                        f"the label {int(given.max())} of the output {name!r} must be a whole "
+                        f"number from 0 to {len(classes) - 1}, or -100 for none"
+                    )
+        return list(zip(self.split(scores), columns, strict=True))
 
     def label_shape(self, scores: Tensor) -> torch.Size:
         return torch.Size((len(scores), len(self.task.outputs)))

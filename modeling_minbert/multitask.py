@@ -296,7 +296,8 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         check_container(sentences, task)
         options = Batching(precision="float32") | batching
         computed = self._compute_rows([predictor], sentences, options)
-        return torch.cat([predictor.teach() for _ in computed])
+        none = torch.empty(0, spec.num_logits)  # of no rows
+        return torch.cat([none, *(predictor.teach() for _ in computed)])
 
     def decode(self, task: str, logits: Tensor) -> Tensor:
         """Convert logits of a task to predictions.

@@ -167,10 +167,13 @@ def find_answers(
 ) -> QuestionAnsweringModelOutput:
     """Score every token as the first and the last one of an answer, and compute the mean loss.
 
-    Logits are (B, L), padded with the lowest number if packed. Positions, (B,), beyond the sequence
-    and at -100 are ignored; as in BERT, other negative ones mean the first token.
+    Logits are (B, L), padded with the lowest number if packed. Positions, (B,) or (B, 1), beyond
+    the sequence and at -100 are ignored; as in BERT, other negative ones mean the first token.
     """
     logits = score(outputs.last_hidden_state)
+    start_positions, end_positions = (
+        given if given is None else given.flatten() for given in (start_positions, end_positions)
+    )
     if outputs.sequences is not None:
         sequences = outputs.sequences
         logits = sequences.to_rows(logits, torch.finfo(logits.dtype).min)
@@ -189,7 +192,6 @@ def find_answers(
 def _choose_position(logits: Tensor, positions: Tensor) -> Tensor:
     """Compute the mean cross-entropy of positions, (B,), in logits, (B, L); 0 without any."""
     beyond = logits.shape[1]
-    positions = positions.squeeze(-1) if positions.dim() > 1 else positions  # as in transformers
     labels = positions.masked_fill(positions == -100, beyond).clamp(0, beyond)
     total = F.cross_entropy(logits, labels, ignore_index=beyond, reduction="sum")
     return total / (labels < beyond).sum().clamp(min=1)

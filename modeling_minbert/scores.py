@@ -67,8 +67,8 @@ class CosineTask(PooledTask):
             raise ValueError(
                 f"projection={self.projection!r} is only for head cosine: leave it out"
             )
-        if self.cosine_scale is not None and self.cosine_scale <= 0:
-            raise ValueError(f"cosine_scale={self.cosine_scale} must be above 0")
+        if self.cosine_scale is not None and not 0 < self.cosine_scale < math.inf:
+            raise ValueError(f"cosine_scale={self.cosine_scale} must be a number above 0")
         for name in ("margin", "threshold"):
             value = getattr(self, name, None)
             if value is not None and not -1 <= value <= 1:
@@ -367,7 +367,7 @@ class ParaphraseHead(ThresholdHead, PooledHead):
 
     @property
     def threshold(self) -> float:
-        """The threshold; in training, a fitted one stays: evaluation must not change a step."""
+        """The threshold; in training 0.5 for a fitted one: evaluation must not change a step."""
         is_open = self.training and self.task.needs_threshold_fit
         return 0.5 if is_open or self.task.threshold is None else self.task.threshold
 

@@ -17,7 +17,7 @@ from .pieces import (
     split_questions,
     split_sentences,
 )
-from .rows import check_rows, check_unicode
+from .rows import check_rows, check_unicode, read_row
 from .texts import Encoded, Encoding, Row
 
 # Words and their tags
@@ -36,6 +36,7 @@ class Words(NamedTuple):
 
 def split_words(row: object, number: int, task: str, rule: str = "pattern") -> Words:
     """Split a text into words by a rule of `WordRule`, or take a list of them."""
+    row = read_row(row)
     if isinstance(row, str):
         check_unicode([row], number, task)
         if rule == "given":

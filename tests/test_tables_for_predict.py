@@ -286,3 +286,22 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
         assert found[key] == expected[key]
     if "score" in expected:
         assert found["score"] == pytest.approx(expected["score"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "message"),
+    [
+        ("names.conll", ("--task", "all"), "has lists of words, which only tags are for: give --t"),
+        ("names.conll", ("--task", "names", "--text_columns", "1,0"), "0: name the words alone"),
+        ("answers.json", ("--task", "answers", "--text_columns", "x"), "name the question and the"),
+        ("names.txt", ("--task", "names"), "if these are words and tags, give the file a name"),
+    ],
+)
+def test_files_of_words_and_questions_are_refused_for_other_uses(
+    kinds, tmp_path, capsys, name, argv, message
+):
+    (tmp_path / name).write_text(OTHER_KINDS.get(name, ("", "cat x\n\n"))[1])
+
+    with pytest.raises(SystemExit):
+        minbert.main(["predict", str(kinds), *argv, "--file", str(tmp_path / name)])
+    assert message in capsys.readouterr().err

@@ -14,6 +14,8 @@ from .training.checks import check_numbers, check_schedules
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
 LOGGED_SHARE = 0.05
+# The names of torch for the precisions of accelerate.
+PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass
@@ -22,7 +24,8 @@ class FastTrainingArguments(TrainingArguments):
 
     - ``bf16`` is on if CUDA supports it, and in the programs also on processors that are fast in
       it: about twice as fast as float32, and weights and optimizer stay in float32. It is off with
-      ``fp16``, and with ``accelerate launch --mixed_precision fp16`` or ``fp8``.
+      ``fp16``. The precision of ``accelerate launch --mixed_precision`` is taken over, unless it is
+      ``bf16`` and ``bf16`` is set to false.
     - ``logging_steps`` is 5 % of the steps, so that runs of any length have curves.
     - ``accelerator_config`` has ``non_blocking: true`` on CUDA: otherwise the copy of every batch
       waits for all queued work of the device.
@@ -38,8 +41,13 @@ class FastTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         check_numbers(self)
         cuda = torch.cuda.is_available() and not self.use_cpu
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        is_refused = launched == "bf16" and self.bf16 is False and not self.fp16
         if self.bf16 is None:
-            self.bf16 = self._chooses_bfloat16(torch.device("cuda" if cuda else "cpu"))
+            device = torch.device("cuda" if cuda else "cpu")
+            self.bf16 = not self.fp16 and (launched == "bf16" or self._chooses_bfloat16(device))
+        if launched == "fp16" and not self.bf16 and not self.use_cpu:
+            self.fp16 = self.fp16 or torch.accelerator.is_available()
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bfloat16 would be refused
         config = self.accelerator_config
@@ -56,13 +64,14 @@ class FastTrainingArguments(TrainingArguments):
             if not given and isinstance(error, ValueError):
                 raise
             raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
+        if is_refused or (launched == "fp16" and not self.fp16):  # a CPU has no float16
+            self.mixed_precision = "no"
         if is_default:
             self.logging_steps = LOGGED_SHARE
         check_schedules(self)
 
     def _chooses_bfloat16(self, device: torch.device) -> bool:
-        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        if self.fp16 or launched not in ("no", "bf16"):
+        if os.environ.get("ACCELERATE_MIXED_PRECISION", "no") != "no":
             return False
         is_known = device.type == "cuda" or self.use_cpu or not torch.accelerator.is_available()
         return is_known and self.is_fast_in_bfloat16(device)  # of others nothing is known

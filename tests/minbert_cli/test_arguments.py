@@ -84,6 +84,25 @@ def test_bfloat16_is_on_where_it_is_fast_and_stays_in_a_resumed_run(tmp_path):
     check_output_dir(tmp_path / "run", fast, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("launched", "given", "expected"),
+    [
+        ("bf16", "seed: 1", (True, False, "bf16")),
+        ("bf16", "bf16: false", (False, False, "no")),
+        ("fp16", "seed: 1", (False, False, "no")),  # which no CPU has
+        ("no", "bf16: true", (True, False, "bf16")),
+    ],
+)
+def test_the_precision_of_the_launcher_is_that_of_the_run(
+    tmp_path, monkeypatch, launched, given, expected
+):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launched)
+    args = parse(tmp_path, f"use_cpu: true\n{given}", kind=ProgramTrainingArguments)
+
+    # the first two are settings of the run, which a resumed one must have, too
+    assert (args.bf16, args.fp16, args.mixed_precision) == expected
+
+
 @pytest.mark.cuda
 def test_on_cuda_the_device_is_not_waited_for(tmp_path):
     fast = parse(tmp_path, "accelerator_config: {even_batches: false}")

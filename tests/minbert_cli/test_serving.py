@@ -23,6 +23,7 @@ import uvicorn
 
 import minbert
 from minbert_cli import serving
+from minbert_cli.serve import uses_cuda
 from modeling_minbert import export_onnx
 from tests.minbert_onnx.examples import needs_onnx
 from tests.modeling_minbert.conftest import WORDS
@@ -191,7 +192,8 @@ def test_labels_as_text_embeddings_inference(ask, model):
 def test_the_first_label_is_the_one_that_is_decided():
     model = build({"same": {"problem_type": "paraphrase", "thresholds": [0.999]}})
     decided = [row["label"] for row in model.predict("same", PAIRS)]
-    with running(model) as (port, _):
+    # all labels and the decided ones of a request do not wait at the same time
+    with running(model, max_rows=len(PAIRS) + 1) as (port, _):
         _, _, found = Client(port).ask("/predict", {"inputs": PAIRS})
 
     assert [row[0]["label"] for row in found] == decided
@@ -522,6 +524,23 @@ def test_calls_that_wait_are_computed_together(model):
         stopped.may.set()
         assert {each.result()[0] for each in asked} == {200}
         assert stopped.passes <= 4  # the first call, and what was tokenized when it was released
+
+
+def test_a_client_alone_waits_for_nobody(model):
+    with running(model) as (port, server):
+        assert Client(port).ask("/embed", {"inputs": TEXTS * 8})[0] == 200
+        assert server.batcher.crowd == 1  # however many parts the rows were computed in
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "device", "expected"),
+    [("any", "cuda:1", True), ("any", "cpu", False), ("onnx", None, False)],
+)
+def test_processes_share_no_gpu(checkpoint, device, expected, tmp_path):
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "minbert.json").write_text("{}")
+
+    assert uses_cuda(str(tmp_path / checkpoint), device) is expected
 
 
 def test_a_client_that_goes_away_frees_its_place(model):

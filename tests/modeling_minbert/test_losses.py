@@ -63,6 +63,16 @@ def test_a_batch_without_positives_costs_nothing_and_has_a_gradient():
         assert_close(gradient, torch.zeros(3, 5))
 
 
+def test_a_label_that_its_output_does_not_have_is_refused(build_multitask, tiny_batch):
+    classes = [["a", "b", "c"], ["d", "e"]]
+    head = {"problem_type": "multi_output_classification", "outputs": ["x", "y"]}
+    model = build_multitask({"mine": head | {"classes": classes}})
+    labels = torch.tensor([[2, 2]] + [[0, -100]] * (len(tiny_batch["input_ids"]) - 1))
+
+    with pytest.raises(ValueError, match="the label 2 of the output 'y' must be a whole number"):
+        model(**tiny_batch, labels=labels, task="mine")
+
+
 def test_equal_texts_are_no_negatives():
     # Rows (a, b), (c, b), (b, c). For row 0 the second of row 1 is its own positive, which leaves
     # one negative; for rows 1 and 2 all others are their own anchor or positive.

@@ -1,5 +1,6 @@
 """Tags of texts and words: in order, whatever their length, with the characters of entities."""
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -20,10 +21,12 @@ def test_words_and_texts_get_the_tags_of_their_first_tokens(model, tokenizer):
     ids = torch.tensor([[2, *tokenizer.convert_tokens_to_ids(WORDS), 3]])
     probabilities = model(ids, task="tags").logits[0, 1:-1].softmax(dim=-1)
 
-    rows = [WORDS, ["cat"], " ".join(WORDS), "  "]
-    words, single, text, blank = model.predict("tags", rows)
+    rows = [WORDS, ["cat"], " ".join(WORDS), "  ", np.array(WORDS, dtype=object)]
+    words, single, text, blank, column = model.predict("tags", rows)
 
     assert words["words"] == text["words"] == WORDS
+    assert column["words"] == WORDS  # as a column of a frame has them
+    assert column["tags"] == words["tags"]
     assert words["tags"] == [TAGS["labels"][tag] for tag in probabilities.argmax(dim=-1)]
     assert_close(torch.tensor(words["scores"]), probabilities.amax(dim=-1))
     assert text["tags"] == words["tags"]

@@ -57,6 +57,9 @@ def test_a_fitted_threshold_decides_and_is_saved(build_multitask, tmp_path):
     assert model.decode("mine", again).tolist() == [0, 0, 1, 0]
     assert_close(again, 20 * (cosines - 0.8))
     assert model.fit_threshold("mine", again, labels) == pytest.approx(0.8)
+    model.train()  # in which the loss does not see it
+    assert model.fit_threshold("mine", again, labels) == pytest.approx(0.8)
+    model.eval()
     model.save_pretrained(tmp_path)
     loaded = MinBertForMultiTask.from_pretrained(tmp_path)
     assert loaded.config.task("mine").threshold == model.heads["mine"].threshold

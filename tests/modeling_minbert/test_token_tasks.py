@@ -64,7 +64,7 @@ def test_a_task_equals_the_class_with_one_head(model, tiny_batch, task, more, la
     same = labels
     if task == "answers":
         labels = {"labels": torch.stack([STARTS, ENDS], dim=1)}
-        same = {"start_positions": STARTS, "end_positions": ENDS}
+        same = {"start_positions": STARTS[:, None], "end_positions": ENDS}  # as in transformers
 
     actual, expected = model(**batch, **labels, **more, task=task), one(**batch, **same, **more)
     actual.loss.backward()

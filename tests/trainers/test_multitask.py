@@ -234,6 +234,7 @@ def test_early_stopping_follows_an_aggregate_also_over_a_restart(make_trainer, t
             r"'pairs': problem_type='similarity', but the model has a head for 'paraphrase'",
         ),
         (None, {"train_sampling_strategy": "sequential"}, "'sequential' is not supported"),
+        (None, {"fp16": True}, "fp16=True .* on a CPU"),
         (None, {"fp16_full_eval": True}, "fp16_full_eval=True"),
         (None, {"auto_find_batch_size": True}, "auto_find_batch_size=True"),
         (None, {"eval_do_concat_batches": False}, "eval_do_concat_batches=False"),

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from trainers.arguments import PRECISIONS
 from trainers.data.rows import Rows, spread_numbers
 from trainers.files import find_inner, write_text
 from trainers.problems.base import AnyProblem, Evaluated
@@ -337,7 +338,7 @@ def describe_environment(args: TrainingArguments) -> dict[str, str]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": torch.cuda.get_device_name(args.device) if kind == "cuda" else device,
         "processes": str(args.world_size),
-        "precision": "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
+        "precision": PRECISIONS.get(args.mixed_precision, args.mixed_precision),
         "python": sys.version.split()[0],
         "system": f"{platform.system()} {platform.release()}",
     }

@@ -163,7 +163,7 @@ class DivergenceCheck(Method):
         """Check the norm of the gradients of an optimizer step; DeepSpeed may have none."""
         tasks, self.step_tasks = self.step_tasks, []
         # the scaler of fp16 skips steps with infinite gradients, and continues with a lower scale
-        if norm is not None and not self.trainer.args.fp16:
+        if norm is not None and self.trainer.args.mixed_precision != "fp16":
             names = ", ".join(map(repr, dict.fromkeys(tasks)))
             self._check(f"the gradient norm (task {names})", torch.as_tensor(norm))
 

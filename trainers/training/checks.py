@@ -235,6 +235,7 @@ def check_arguments(
         ("neftune_noise_alpha", args.neftune_noise_alpha is not None, ""),
         ("train_sampling_strategy", args.train_sampling_strategy not in strategies, others),
         ("torch_compile", args.torch_compile, compiles),
+        ("fp16", args.fp16 and args.device.type == "cpu", " on a CPU, which has float32 and bf16"),
         ("fp16_full_eval", args.fp16_full_eval and args.device.type == "cpu", " on a CPU"),
         ("accelerator_config", config.split_batches or config.dispatch_batches, mixes),
     )
