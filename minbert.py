@@ -150,12 +150,13 @@ def load(
 
 def _change(recipe: Recipe, changes: Mapping[str, Any]) -> list[str] | dict[str, Any]:
     """Return a recipe with changes, as a mapping or, if it is in a file, as a command line."""
-    from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
+    from minbert_cli.arguments import ProgramTrainingArguments
     from minbert_cli.recipe import as_recipe, drop_replaced, override
     from minbert_cli.recipes import find_recipe
+    from minbert_cli.text_tasks import PretrainArguments
 
     if isinstance(recipe, Mapping):
-        arguments = FinetuneArguments, ProgramTrainingArguments
+        arguments = PretrainArguments, ProgramTrainingArguments
         kept = drop_replaced(dict(recipe), dict(changes), *arguments)
         return override("changes", kept, changes)
     words = [str(find_recipe(os.fspath(recipe)))]

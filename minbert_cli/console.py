@@ -63,18 +63,23 @@ def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]
 
     With ``verbose`` the first process prints all of it.
     """
-    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
-    is_first = args.process_index == 0
-    logging.basicConfig(
-        format="%(levelname)s: %(message)s", level=logging.WARNING if is_first else logging.ERROR
-    )
-    if not is_first:
-        datasets.disable_progress_bars()
-    if verbose and is_first:
-        yield
-        return
     logs, accelerate = transformers.utils.logging, logging.getLogger("accelerate")
+    root, hub = logging.getLogger(), logging.getLogger("huggingface_hub")
+    is_first = args.process_index == 0
     with ExitStack() as restoring:
+        restoring.callback(setattr, hub, "propagate", hub.propagate)
+        hub.propagate = False  # it has a handler of its own
+        if not root.handlers:  # else the messages go where the caller wants them
+            level = logging.WARNING if is_first else logging.ERROR
+            restoring.callback(root.setLevel, root.level)
+            logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
+            restoring.callback(root.removeHandler, root.handlers[0])
+        if not is_first and not datasets.are_progress_bars_disabled():
+            restoring.callback(datasets.enable_progress_bars)
+            datasets.disable_progress_bars()
+        if verbose and is_first:
+            yield
+            return
         restoring.callback(accelerate.setLevel, accelerate.level)
         restoring.callback(logs.set_verbosity, logs.get_verbosity())
         if logs.is_progress_bar_enabled():

@@ -81,7 +81,7 @@ def choose_for_finetuning(
         spec = config.task(name)
         # such a task has no head to learn what others disturb
         is_weak = getattr(spec, "head", None) == "cosine" and spec.loss == "mse"
-        if is_weak and len(tasks) > 1 and "loss_weight" not in keys:
+        if is_weak and len(tasks) > 1 and keys.get("loss_weight") is None:
             weights[name] = 3.0
     reason = "its gradient is small beside those of other tasks"
     choices += [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
@@ -163,7 +163,7 @@ def choose_kept_weights(
     A recipe that chooses the weights itself, or stops early by a metric, is left alone.
     """
     counts = {
-        len(encoded[name]["validation"]): name
+        count_rows(encoded[name]["validation"]): name
         for name, keys in arguments.tasks.items()
         if not learns_from_text(keys) and not keys.get("auxiliary")
     }
@@ -174,6 +174,12 @@ def choose_kept_weights(
     args.keep_last()
     reason = f"{fewest} validation rows of {counts[fewest]} cannot say which weights are best"
     return [Choice("load_best_model_at_end", False, reason)]
+
+
+def count_rows(encoded: Any) -> int:
+    """Count encoded rows; those of tags and questions may be several windows each."""
+    has_windows = not {"sentence", "passage"}.isdisjoint(getattr(encoded, "column_names", ()))
+    return len({*encoded["id"]}) if has_windows else len(encoded)
 
 
 def choose_loss_as_best(args: ProgramTrainingArguments, name: str) -> list[Choice]:

@@ -2,7 +2,7 @@
 
 A change is a key of a recipe with its value, as ``tasks.sts.loss: mse`` in the file, or
 ``--tasks.sts.loss mse`` on the command line, where flags that are not those of
-``ExperimentArguments`` change every run.
+``ExperimentArguments`` change every row; of its pre-training only the keys of `SHARED`.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ RESERVED = (*TABLES, "pretrained", LOCK_FILE)
 # Keys that a row cannot change.
 FIXED = ("output_dir", "resume_from_checkpoint", "seed")
 # Set by the pre-training of a row.
-FROM_PRETRAINING = ("model_name_or_path", "model_config")
+FROM_PRETRAINING = ("model_name_or_path", "model_config", "revision")
 # What changes all rows and also their pre-training.
-SHARED = ("model_name_or_path", "data_dir", "use_cpu", "bf16", "fp16")
+SHARED = ("model_name_or_path", "revision", "data_dir", "use_cpu", "bf16", "fp16")
 
 State = Literal["new", "unfinished", "done", "failed"]
 States = dict[Path, State]  # by the folder of the run
@@ -72,7 +72,7 @@ class ExperimentArguments:
     )
     output_dir: Text = option(description="Folder of the runs and the table.")
     base: str | None = option(None, "Default recipe of the rows.")
-    overrides: Keys | None = option(None, "Changes to all recipes, by dotted paths.")
+    overrides: Keys | None = option(None, "Changes to the recipes of all rows, by dotted paths.")
     seeds: Seeds = field(
         default_factory=lambda: [42],
         metadata={"help": "Seeds of rows without seeds; as a flag, of all rows."},
@@ -158,14 +158,15 @@ def plan_row(
         recipe = _change(where, recipe, part)
     after = None
     if (pretraining := row.get("pretrain")) is not None:
-        for key in changes:
-            if str(key).split(".")[0] in FROM_PRETRAINING:
+        for key in [*general, *flags, *changes]:
+            first = str(key).split(".")[0]
+            if first in FROM_PRETRAINING and (first not in SHARED or key in changes):
                 raise ValueError(
                     f"{where}: {key} is set by its pre-training; write it into the overrides of "
                     "pretrain"
                 )
         after = plan_pretraining(
-            f"{where}: pretrain", general | flags, pretraining, arguments.output_dir
+            f"{where}: pretrain", (general, flags), pretraining, arguments.output_dir
         )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
     scores = dict.fromkeys([*(recipe.get("tasks") or ()), *AGGREGATES], Score)
@@ -180,14 +181,18 @@ def plan_row(
     return Row(name, reference, runs)
 
 
-def plan_pretraining(where: str, general: Keys, keys: Keys, output_dir: str) -> PlannedRun:
-    """Read and check the keys of the pre-training of a row; ``general`` changes all rows."""
+def plan_pretraining(
+    where: str, general: Iterable[Keys], keys: Keys, output_dir: str
+) -> PlannedRun:
+    """Read and check the keys of the pre-training of a row; ``general`` are changes of all rows."""
     (step,) = check_keys(where, keys, PRETRAIN_KEYS)
     changes = step.get("overrides") or {}
     _check_keys(where, [key for key in changes if key != "seed"])
     base = _find_base(where, step.get("base"))
-    shared = {key: general[key] for key in SHARED if key in general}
-    recipe = _change(where, _change(where, read_recipe(base), shared), changes)
+    recipe = read_recipe(base)
+    for part in general:
+        recipe = _change(where, recipe, {key: part[key] for key in SHARED if key in part})
+    recipe = _change(where, recipe, changes)
     title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
     folder = Path(output_dir, "pretrained", title)
     recipe |= {"output_dir": str(folder)}

@@ -4,7 +4,8 @@
 
 FILE is a YAML file or the name of a packaged one, such as report/table; the default is a small
 example. Flags are the fields of `ExperimentArguments`; any other flag is a key of `minbert
-finetune`, as in `--tasks.sts.loss mse`, and changes all runs.
+finetune`, as in `--tasks.sts.loss mse`, and changes all rows. A pre-training takes of these only
+model_name_or_path, revision, data_dir, use_cpu, bf16 and fp16.
 
 Every run is a separate process with a log: its memory is freed at the end, and a crash fails one
 row only. Its recipe is written beside its folder. Finished runs are skipped and interrupted ones
@@ -166,6 +167,8 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, RecipeTask | RecipeText]
         )
     if args.hub_token is not None:
         raise ValueError("hub_token would be written to a file of every run; leave it out")
+    # as `Run` does, before the checks complete the arguments
+    settings = run_folder.describe_settings(args, asdict(arguments))
     path = arguments.model_name_or_path
     # that of a pre-training may not exist yet; one on the Hub would be asked for every run
     is_local = path is None or (run.after is None and Path(path).is_dir())
@@ -177,7 +180,7 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, RecipeTask | RecipeText]
         start = load_config(arguments, arguments.model_config) if is_local else None
         labeled, texts = check_recipe(arguments, args, start)
         tasks = {**labeled, **texts}
-    return run_folder.describe_settings(args, asdict(arguments)), tasks
+    return settings, tasks
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:

@@ -36,11 +36,16 @@ SEPARATORS = (",", ";", "|")  # between the labels of a row; the first is the de
 
 def make_name(path: str) -> str:
     """Make the name of a task from that of a file, or of its folder if it says nothing."""
+    from modeling_minbert.tasks import check_name
+
     stem = Path(path).name.split(".")[0]
     if stem.lower() in ("train", "data"):
         stem = Path(path).absolute().parent.name
     name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")
-    return name if re.match("[A-Za-z]", name) else f"task_{name}".strip("_")
+    try:
+        return check_name(name)
+    except ValueError:
+        return f"task_{name[:90]}".strip("_")
 
 
 def find_splits(paths: Sequence[str]) -> dict[str, str]:
@@ -96,11 +101,12 @@ def new(
     with quick_imports():
         from datasets_scripts import TaskData
         from minbert_cli.recipe import format_recipe
+        from modeling_minbert.tasks import check_name
         from trainers import readable_errors
 
     with readable_errors("minbert new"):
         files = find_splits(data)
-        name = name or make_name(data[0])
+        name = check_name(name) if name else make_name(data[0])
         output = output or Path(f"{name}.yaml")
         if output.exists():
             raise ValueError(f"{str(output)!r} exists; name another file with --output")

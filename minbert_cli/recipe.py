@@ -19,7 +19,7 @@ Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # The keys whose values are paths, at any level of a recipe.
 PATHS = frozenset(
     (
-        *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file"),
+        *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file", "hub_id"),
         *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
         *("output_dir", "resume_from_checkpoint"),
     )
@@ -267,17 +267,20 @@ def fill_arguments(
     groups = group_flags(flags)
     dotted = {flag[2:]: read_flag(flag, groups.pop(flag)) for flag in [*groups] if "." in flag}
     dotted = expand_paths(dotted)
-    recipe = override("command line", recipe, dotted)
+    # a mapping that a flag gives is changed below
+    whole = {flag[2:] for flag, words in groups.items() if words and words[0].startswith("{")}
+    present = {path: dotted[path] for path in dotted if path.partition(".")[0] not in whole}
+    recipe = override("command line", recipe, present)
     given: Keys = {}
     for flag, words in groups.items():
         name = flag[2:]
         if name not in known:
             names = (f"--{key}" for key in known)
             raise UsageError(f"unknown flag {flag}{suggest(flag, names)}")
-        present, is_text = recipe.get(name), str in list_members(known[name])
+        mapping, is_text = recipe.get(name), str in list_members(known[name])
         is_value = is_text or not words or words[0] == "null" or words[0].startswith("{")
-        if isinstance(present, dict) and not is_value:
-            given[name] = select(flag, present, ",".join(words))
+        if isinstance(mapping, dict) and not is_value:
+            given[name] = select(flag, mapping, ",".join(words))
         else:
             given |= expand_paths({name: read_flag(flag, words, known[name])})
     kept = drop_replaced(recipe, given, *argument_classes)

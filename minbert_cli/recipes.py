@@ -115,12 +115,12 @@ def recipes(
     minbert recipes glue/cola > my.yaml   copies it, to edit and run
     """  # noqa: D301  \b keeps the lines of a paragraph
     try:
-        path = None if recipe is None else find_recipe(recipe)
-    except OSError as error:
+        text = None if recipe is None else find_recipe(recipe).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         print(f"minbert recipes: error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    if path is not None:
-        print(path.read_text(encoding="utf-8"), end="")
+    if text is not None:
+        print(text, end="")
         return
     for name in list_recipes():
         print(textwrap.fill(f"{name:<25} {describe_recipe(name)}", 100, subsequent_indent=26 * " "))

@@ -257,13 +257,10 @@ def open_run(
             if not run.has_started:
                 raise
             last = last_complete_checkpoint(str(run.args.output_dir), run.args.world_size)
-            kept = "there is no checkpoint before. Free some space and repeat the command"
-            if last is not None:
-                kept = (
-                    f"{last} is complete. Free some space, and continue with "
-                    "--resume_from_checkpoint true"
-                )
-            raise WriteError(f"{error}; {kept}") from error
+            kept = "there is no checkpoint before" if last is None else f"{last} is complete"
+            raise WriteError(
+                f"{error}; {kept}. Free some space, and continue with --resume_from_checkpoint true"
+            ) from error
 
 
 def describe_recipe(recipe: Mapping[str, Any], text: str, token: str | None = None) -> str:

@@ -43,13 +43,17 @@ WEIGHTS = (
 def describe_settings(args: TrainingArguments, own: Mapping[str, Any]) -> dict[str, Any]:
     """Collect the arguments of the Trainer and all others as JSON values."""
     undecided = dict.fromkeys(getattr(args, "undecided", ()))  # null until the run decides
-    content = {**args.to_dict(), **undecided, **own, "processes": args.world_size}
+    content = {**args.to_dict(), **undecided, **own}
+    # of one process with several GPUs, each of which takes a part of the batch, their number
+    content["processes"] = args.world_size * max(1, args.n_gpu)
     # mappings are compared regardless of order, but the order of tasks and texts matters
     tasks = own.get("tasks") or {}
     content["task_order"] = list(tasks)
     corpora = {name: keys.get("corpus") for name, keys in tasks.items() if isinstance(keys, dict)}
     corpora[""] = own.get("corpus")
-    content["corpus_order"] = {name: list(corpus) for name, corpus in corpora.items() if corpus}
+    content["corpus_order"] = {
+        name: list(corpus) for name, corpus in corpora.items() if isinstance(corpus, dict)
+    }
     return json.loads(json.dumps(content, default=str))
 
 

@@ -19,7 +19,13 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from datasets_scripts import TaskRows
 from datasets_scripts.checking import Text, check_keys
 from minbert_cli.arguments import FinetuneArguments
-from minbert_cli.checkpoints import find_commit, load_encoder, load_pretrained, load_tokenizer
+from minbert_cli.checkpoints import (
+    find_commit,
+    list_weights,
+    load_encoder,
+    load_pretrained,
+    load_tokenizer,
+)
 from minbert_cli.command_line import expand_path
 from minbert_cli.recipe_tasks import RecipeTask
 from minbert_cli.run_folder import hash_checkpoint
@@ -67,6 +73,10 @@ class Teaching:
                     f"teacher={teacher.path!r} has quantized weights, but teaches in float32: give "
                     "the checkpoint that it was made from"
                 )
+            # found now, and not when it is to predict the rows of a run that has begun
+            load_tokenizer(teacher.path, "teacher")
+            if not list_weights(teacher.path):
+                raise ValueError(f"teacher={teacher.path!r} has no weights: give another folder")
         paths = [teacher.path for teacher in self._configs]
         # on the Hub; None for folders
         self.commits = {f"teacher {path}": find_commit(path, None) for path in paths}
@@ -91,6 +101,11 @@ class Teaching:
             kind = student.task(name).problem_type
             lessons = self._find_lessons(name, student.task(name))
             busy.update(lessons)
+            if len(lessons) > 1 and PROBLEMS[kind].teaching == "vectors":
+                raise ValueError(
+                    f"task {name!r} has {len(lessons)} teachers, whose vectors have nothing in "
+                    "common that could be averaged: give one"
+                )
             if lessons:
                 columns = rows[name].training_texts()
                 values, train = list(lessons.values()), encoded[name]["train"]
@@ -110,6 +125,11 @@ class Teaching:
                     "supply the missing labels; give a teacher, or remove unlabeled_file"
                 )
         if idle := [teacher for teacher in self._configs if teacher not in busy]:
+            if all(name in self._own for name in self._tasks):
+                raise ValueError(
+                    f"teacher={idle[0].path!r} teaches no task, since each has its own, or null: "
+                    "leave that of the run out"
+                )
             raise ValueError(self._miss(idle[0], ", ".join(self._tasks)))
         options = self._arguments.distillation_alpha, self._arguments.distillation_temperature
         return Distillation(taught, *options)
@@ -209,7 +229,7 @@ def predict_rows(
             # everything that the outputs depend on
             seen = [join_words(encoded)] if lesson.by_word else columns
             level = "words" if lesson.by_word else teaching
-            facts = (level, lesson.task, fingerprint(lesson.path), __version__)
+            facts = (level, len(seen), lesson.task, fingerprint(lesson.path), __version__)
             digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
             for value in chain.from_iterable(seen):
                 digest.update(f"\0{value!r}".encode())

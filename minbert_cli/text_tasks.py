@@ -99,7 +99,7 @@ class PretrainArguments(TextArguments, RunArguments):
     )
     tokenizer_name_or_path: str | None = option(None, "Tokenizer of a new model.")
     train_tokenizer: bool = option(False, "Train the WordPiece vocabulary of a new model.")
-    vocab_size: int | None = option(None, "Size of that vocabulary; by default 30,522.")
+    vocab_size: Count | None = option(None, "Size of that vocabulary; by default 30,522.")
     cased: bool = option(False, "Whether the vocabulary is cased.")
 
     def __post_init__(self) -> None:

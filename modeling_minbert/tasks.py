@@ -64,14 +64,20 @@ TASKS = LazyTypes[MinBertTask](get_args(ProblemType), lambda name: load_types(na
 
 
 @remember
-def parse_task(name: str, values: Fields) -> MinBertTask:
-    """Build a task from its fields; the message of a ValueError names it."""
+def check_name(name: str) -> str:
+    """Return the name of a task, or refuse it."""
     # The heads are attributes of their container, and must not hide its own ("get", "train").
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", name) or hasattr(MinBertHeads(), name):
         raise ValueError(
             f"task name {name!r} must consist of up to 100 letters, digits, '_' and '-', begin "
             "with a letter and not be an attribute of a torch module: choose another name"
         )
+    return name
+
+
+def parse_task(name: str, values: Fields) -> MinBertTask:
+    """Build a task from its fields; the message of a ValueError names it."""
+    check_name(name)
     kind = values.get("problem_type")
     if kind is None:
         raise ValueError(f"task {name!r}: problem_type is missing; use one of {', '.join(TASKS)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert_cli import experiments
+from minbert_cli import experiments, finetune
 from minbert_cli.experiment_plan import QUICKSTART
 from tests import small_run
 from tests.glue_files import write_glue
@@ -49,6 +49,14 @@ def test_a_wrong_run_is_refused_before_any_run(recipe, overrides, message):
         check({"good": {}, "a": {"overrides": overrides}}, recipe)
 
     assert not Path("out").exists()
+
+
+def test_settings_are_those_that_the_run_itself_records(recipe):
+    changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "metric_for_best_model": "moods_loss"}
+    (settings,) = check({"a": {"overrides": changes}}, recipe)
+
+    (row,) = experiments.read_file(["rows.yaml"])[1]
+    assert finetune.finetune(row.runs[42].recipe, is_dry=True).settings == settings
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")

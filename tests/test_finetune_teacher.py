@@ -166,6 +166,10 @@ def test_a_wider_teacher_of_vectors_may_be_any_encoder(tmp_path, teachers):
         ({"teacher": "/no/where"}, "teacher='/no/where' cannot be loaded: there is no such folder"),
         ({"teacher": "{1}", "distillation_alpha": 2}, "distillation_alpha=2; expected a number"),
         ({"teacher": [True]}, "teacher=[True]; expected"),
+        (
+            {"teacher": "{1}", "moods": None},
+            "teacher='{1}' teaches no task, since each has its own",
+        ),
         ({"moods": {"path": "{1}", "name": "x"}}, "teacher: unknown key 'name'; known: path, task"),
         ({"moods": {"path": "{1}", "task": "mood"}}, "has no task mood, but: moods, pairs, scores"),
         (
@@ -195,6 +199,22 @@ def test_mistakes_are_told_before_anything_is_written(student, tmp_path, capsys,
 
     error = capsys.readouterr().err
     assert message.replace("{1}", student.teachers[0]) in error
+    assert not (tmp_path / "student").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("tokenizer.json", "has no tokenizer"), ("model.safetensors", "has no weights: give another")],
+)
+def test_a_teacher_that_is_not_whole_is_told_before_the_run_begins(
+    student, tmp_path, capsys, file, message
+):
+    shutil.copytree(student.teachers[0], tmp_path / "teacher")
+    (tmp_path / "teacher" / file).unlink()
+    with pytest.raises(SystemExit):
+        student(teacher=str(tmp_path / "teacher"))
+
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "student").exists()
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minbert_cli import FinetuneArguments, ProgramTrainingArguments, describe_settings, finetune
@@ -15,6 +16,7 @@ from minbert_cli.defaults import (
     choose_head_rate,
     choose_kept_weights,
     choose_loss_as_best,
+    count_rows,
     has_new_heads,
 )
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertModel, Pretrained
@@ -255,6 +257,12 @@ def test_the_last_weights_are_kept_if_few_rows_compare_them(tmp_path):
     assert args.load_best_model_at_end is False
     assert args.metric_for_best_model is None
     assert describe_settings(args, {}) == describe_settings(keep(tmp_path, {"large": 99})[0], {})
+
+
+def test_windows_of_a_row_are_one_row():
+    windows = Dataset.from_dict({"id": ["a", "a", "b"], "passage": ["x", "y", "z"]})
+
+    assert (count_rows(windows), count_rows(windows.remove_columns("passage"))) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from minbert_cli import __main__ as minbert
-from minbert_cli.new import find_splits
+from minbert_cli.new import find_splits, make_name
 
 TEXTS = [f"This is the text with number {n} of all" for n in range(40)]
 SIZES = """{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
@@ -181,6 +181,11 @@ def test_other_columns_with_tags_are_named(capsys):
     assert "please check: other columns with tags: 'ner_tags'" in capsys.readouterr().out
 
 
+def test_a_name_that_no_task_can_have_gets_a_prefix():
+    names = [make_name(name) for name in ("eval.csv", "1.csv", "films.csv")]
+    assert names == ["task_eval", "task_1", "films"]
+
+
 @pytest.mark.usefixtures("folder")
 def test_grades_get_metrics_that_know_their_order_if_you_say_so():
     write("stars.csv")
@@ -202,6 +207,7 @@ def test_grades_get_metrics_that_know_their_order_if_you_say_so():
             "no n",
         ),
         (CASES["reviews.csv"][0], (*TYPE, "masked_lm"), "unknown problem_type 'masked"),
+        (CASES["reviews.csv"][0], ("--name", "my films"), "task name 'my films' must consist of"),
     ],
 )
 def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, message):

@@ -127,13 +127,16 @@ def test_pre_training_shares_start_and_data(plan):
     (row,) = plan(
         {"a": {"pretrain": {"base": "text.yaml"}}},
         "--model_name_or_path",
-        "weights",
+        "owner/name",
+        "--revision",
+        "branch",
         overrides={"data_dir": "data", "weight_decay": 0.1},
     )
 
     (run,) = row.runs.values()
     recipe, before = read(run), read(run.after)
-    assert before["model_name_or_path"] == "weights"
+    assert (before["model_name_or_path"], before["revision"]) == ("owner/name", "branch")
+    assert recipe["revision"] is None
     assert before["data_dir"] == recipe["data_dir"] == "data"
     assert (before["weight_decay"], recipe["weight_decay"]) == (0.01, 0.1)
 
@@ -156,6 +159,10 @@ ROWS = [
         {"a": {"pretrain": TEXT, "overrides": {"model_config.hidden_size": 1}}},
         "model_config.hidden_size is set by its pre-training; write it into the overrides of pre",
     ),
+    (
+        {"a": {"pretrain": TEXT, "overrides": {"revision": "x"}}},
+        "revision is set by its pre-training",
+    ),
 ]
 
 
@@ -163,6 +170,11 @@ ROWS = [
 def test_an_invalid_row_is_refused(plan, rows, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         plan(rows)
+
+
+def test_sizes_of_all_rows_are_refused_where_a_pre_training_sets_them(plan):
+    with pytest.raises(ValueError, match=r"row 'a': model_config\.hidden_size is set by its"):
+        plan({"a": {"pretrain": TEXT}}, "--model_config.hidden_size", "8")
 
 
 def test_a_recipe_of_another_program_is_refused():

@@ -290,6 +290,7 @@ def test_a_field_has_one_value(left, right, clash):
         (["--tasks.sts.dropout", "1e-1"], {"loss": "bce", "dropout": 0.1}),
         (["--tasks.sts.auxiliary"], {"loss": "bce", "auxiliary": True}),
         (["--tasks.sts.loss", "null"], {}),
+        (["--tasks", "{sst: {dataset: sst}, sts: {dataset: sts}}", "--tasks.sts.x", "1"], {"x": 1}),
         (["--output_dir", "runs/a.b", "--warmup_steps=1.5"], {"loss": "bce"}),
     ],
 )
