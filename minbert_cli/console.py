@@ -20,9 +20,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from trainers.arguments import PRECISIONS
 from trainers.problems.base import AnyProblem
-from trainers.reports.texts import count, format_time
+from trainers.reports.texts import PRECISIONS, count, format_time
 from trainers.training.callbacks import find_kept_step
 from trainers.training.multitask import MultiTaskTrainer
 

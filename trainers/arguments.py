@@ -14,8 +14,6 @@ from .training.checks import check_numbers, check_schedules
 # Arguments that other libraries check, whose messages do not name them.
 ELSEWHERE = ("accelerator_config", "ddp_backend", "deepspeed", "fsdp", "fsdp_config")
 LOGGED_SHARE = 0.05
-# The names of torch for the precisions of accelerate.
-PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass
@@ -41,15 +39,10 @@ class FastTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         check_numbers(self)
         cuda = torch.cuda.is_available() and not self.use_cpu
-        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        is_refused = launched == "bf16" and self.bf16 is False and not self.fp16
-        if self.bf16 is None:
-            device = torch.device("cuda" if cuda else "cpu")
-            self.bf16 = not self.fp16 and (launched == "bf16" or self._chooses_bfloat16(device))
-        if launched == "fp16" and not self.bf16 and not self.use_cpu:
-            self.fp16 = self.fp16 or torch.accelerator.is_available()
+        is_launched = self._choose_precision(cuda=cuda)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bfloat16 would be refused
+        given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
         config = self.accelerator_config
         if cuda and isinstance(config, dict | None):
             self.accelerator_config = {"non_blocking": True, **(config or {})}
@@ -60,21 +53,27 @@ class FastTrainingArguments(TrainingArguments):
             super().__post_init__()
         except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
             unset_hf_deepspeed_config()  # a global of transformers, which outlives these arguments
-            given = [f"{name}={getattr(self, name)!r}" for name in ELSEWHERE if getattr(self, name)]
             if not given and isinstance(error, ValueError):
                 raise
             raise ValueError(f"{', '.join(given) or 'TrainingArguments'}: {error}") from error
-        if is_refused or (launched == "fp16" and not self.fp16):  # a CPU has no float16
+        if not is_launched:
             self.mixed_precision = "no"
         if is_default:
             self.logging_steps = LOGGED_SHARE
         check_schedules(self)
 
-    def _chooses_bfloat16(self, device: torch.device) -> bool:
-        if os.environ.get("ACCELERATE_MIXED_PRECISION", "no") != "no":
-            return False
-        is_known = device.type == "cuda" or self.use_cpu or not torch.accelerator.is_available()
-        return is_known and self.is_fast_in_bfloat16(device)  # of others nothing is known
+    def _choose_precision(self, *, cuda: bool) -> bool:
+        """Set ``bf16`` and ``fp16``; return whether that of the launcher, if any, is used."""
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        has_device = torch.accelerator.is_available() and not self.use_cpu
+        if self.bf16 is None:
+            is_known = cuda or not has_device  # of other devices nothing is known
+            device = torch.device("cuda" if cuda else "cpu")
+            is_fast = launched == "no" and is_known and self.is_fast_in_bfloat16(device)
+            self.bf16 = not self.fp16 and (launched == "bf16" or is_fast)
+        if launched == "fp16" and not self.bf16:
+            self.fp16 = self.fp16 or has_device  # which no CPU has
+        return launched not in ("bf16", "fp16") or bool(self.bf16 or self.fp16)
 
     def is_fast_in_bfloat16(self, device: torch.device) -> bool:
         """Return whether ``bf16`` is on by default."""

@@ -35,9 +35,16 @@ def test_a_run_equals_that_of_transformers(make_trainer, tmp_path, factor, is_st
 
 
 def test_a_stock_model_with_one_logit_is_refused(make_trainer):
-    stock = BertForSequenceClassification(BertConfig(num_labels=1, num_hidden_layers=1))
+    config = BertConfig(num_labels=1, num_hidden_layers=1)
+    stock = BertForSequenceClassification(config)
     with pytest.raises(ValueError, match="spreads labels over classes, but the model has"):
-        make_trainer(model=stock, own=one_task("pairs"), label_smoothing_factor=FACTOR)
+        make_trainer(model=stock, own=one_task("moods"), label_smoothing_factor=FACTOR)
+    config = BertConfig(num_labels=2, problem_type="multi_label_classification")
+    stock = BertForSequenceClassification(config)
+    rows = [{"input_ids": [1, 2], "labels": [0.0, 1.0]}] * 2
+    own = {"tasks": [Task("topics", "multi_label_classification", rows)]}
+    with pytest.raises(ValueError, match="but the model has several labels for a row; leave"):
+        make_trainer(model=stock, own=own, label_smoothing_factor=FACTOR)
 
 
 def compute(trainer, task, *, training=True):

@@ -6,7 +6,7 @@ from functools import partial
 import peft
 import pytest
 import torch
-from transformers import BertConfig, BertModel, get_scheduler
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, get_scheduler
 
 from minbert_cli import FinetuneArguments
 from modeling_minbert import MinBertForMultiTask
@@ -160,6 +160,12 @@ COSINE = {
     "pair_encoding": "separate",
     "head": "cosine",
 }
+
+
+def test_layers_with_other_names_are_not_left_to_train():
+    sizes = {"dim": 12, "n_heads": 3, "n_layers": 2, "hidden_dim": 8, "vocab_size": 9}
+    with pytest.raises(ValueError, match="layers of DistilBertModel are not named"):
+        FreezeLayers(1).prepare(DistilBertModel(DistilBertConfig(**sizes)), None)
 
 
 def test_layers_are_frozen_under_a_task_of_tokens_whatever_its_name():

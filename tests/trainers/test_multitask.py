@@ -7,7 +7,9 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
+from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
 from tests.trainers.tiny import (
     PROBLEM_TYPES,
@@ -269,6 +271,79 @@ def test_names_of_labels_in_another_order_are_refused(make_trainer):
 
     aligned = rows.align_labels_with_mapping({"bad": 0, "so-so": 1, "good": 2}, "labels")
     make_trainer(own={"tasks": [replace(moods, train=aligned), *others]})
+
+    head = {"problem_type": "classification", "labels": ["bad", "so-so", "good"]}
+    model = MinBertForMultiTask(tiny.make_config({"moods": head}))
+    trainer = make_trainer(own={"tasks": [moods]}, model=model)
+    with pytest.raises(ValueError, match="the test set of task 'moods': its labels are numbers of"):
+        trainer.predict(rows)
+
+
+def make_classifier(**options):
+    """Make a small classifier of transformers."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 12, "intermediate_size": 13}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 3, "max_position_embeddings": 17}
+    return BertForSequenceClassification(BertConfig(**sizes, **options))
+
+
+def test_batches_without_a_label_cost_a_model_of_transformers_nothing(make_trainer):
+    (moods, *_) = make_tasks()
+    labels = [-100 if number % 2 else label for number, label in enumerate(moods.train["labels"])]
+    rows = moods.train.remove_columns("labels").add_column("labels", labels)
+    trainer = make_trainer(
+        own={"tasks": [replace(moods, train=rows, evaluation=rows)]},
+        model=make_classifier(num_labels=3),
+        per_device_train_batch_size=1,
+        per_device_eval_batch_size=1,
+        max_steps=12,
+    )
+
+    trainer.train()  # does not diverge
+
+    found = trainer.evaluate(rows)
+    known = rows.filter(lambda row: row["labels"] >= 0)
+    assert found["eval_moods_loss"] == pytest.approx(trainer.evaluate(known)["eval_moods_loss"])
+    with pytest.raises(ValueError, match="no evaluation rows of moods: give some to the Task"):
+        trainer.evaluate(rows.select([]))
+
+
+def test_rows_that_are_not_selected_are_not_read():
+    rows = tiny.make_rows("moods", 40)
+    missing = rows.remove_columns("labels").add_column("labels", [None, *rows["labels"][1:]])
+
+    task = Task("moods", "classification", missing.filter(lambda row: row["labels"] is not None))
+
+    assert task.train["labels"][:] == rows["labels"][1:]
+
+
+def test_the_losses_of_an_interrupted_training_are_not_logged_by_the_next(make_trainer):
+    trainer = make_trainer(max_steps=3, logging_steps=3)
+    trainer._losses._sums["loss_moods"] = torch.tensor(1e6)
+    trainer._losses._counts["loss_moods"] = 1
+
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss_moods"] < 10
+
+
+def test_a_paraphrase_of_one_number_is_refused(make_trainer):
+    tasks = [next(task for task in make_tasks() if task.name == "pairs")]
+    with pytest.raises(ValueError, match="load it with num_labels=2, or make the task a simil"):
+        make_trainer(own={"tasks": tasks}, model=make_classifier(num_labels=1))
+
+
+def test_the_best_weights_of_a_resumed_run_are_its_own(tmp_path):
+    options = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"}
+    options |= {"save_steps": 1, "load_best_model_at_end": True, "metric_for_best_model": "mean"}
+    for name, rate in (("one", 0.01), ("two", 0.02)):
+        folder = str(tmp_path / name)
+        tiny.make_trainer(folder, max_steps=2, learning_rate=rate, **options).train()
+    trainer = tiny.make_trainer(tmp_path / "two", max_steps=2, **options)
+
+    trainer.train(str(tmp_path / "one" / "checkpoint-2"))
+
+    assert trainer.state.best_model_checkpoint.startswith(str(tmp_path / "one"))
 
 
 def test_the_workers_of_a_loader_start_as_they_are_told_to(make_trainer):

@@ -74,7 +74,7 @@ class Masking:
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)
         special, continuation = sorted({*special_ids, self.mask_token_id}), sorted(continuation_ids)
         # the last entry is for all higher tokens, which are ordinary words
-        size = 2 + max(*special, *continuation)
+        size = 2 + max([*special, *continuation])
         self._is_special = np.zeros(size, dtype=bool)
         self._is_special[special] = True
         self._continues = np.zeros(size, dtype=bool)

@@ -98,6 +98,16 @@ def read_rows(where: str, rows: Any, *, of_tokens: bool = False) -> Any:
     if rows is None or isinstance(rows, TextSource):
         return rows
     rows = _to_dataset(where, rows)
+    try:
+        return _complete_rows(where, rows, of_tokens=of_tokens)
+    except ValueError:
+        if rows._indices is None:  # all rows of the table
+            raise
+        # what is wrong may be in rows that are not among the selected ones
+        return _complete_rows(where, rows.flatten_indices(), of_tokens=of_tokens)
+
+
+def _complete_rows(where: str, rows: datasets.Dataset, *, of_tokens: bool) -> datasets.Dataset:
     if "input_ids" not in rows.column_names:
         raise ValueError(
             f"{where} has no column 'input_ids', but {', '.join(rows.column_names)}; encode its "
@@ -360,7 +370,10 @@ def _read_labels(column: pa.ChunkedArray) -> Values:
         raise ValueError(f"labels are of {column.type}, or missing; expected numbers")
     if size is None:
         return column.to_numpy()
-    flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
+    parts = [chunk.flatten() for chunk in column.chunks]
+    if any(part.null_count for part in parts):
+        raise ValueError("labels have lists with a missing number; -100 stands for none")
+    flat = [part.to_numpy(zero_copy_only=False) for part in parts]
     return np.concatenate([np.empty(0, np.int64), *flat]).reshape(-1, size)
 
 

@@ -60,6 +60,9 @@ class Fitting(Method):
         rows: Any = spread(train.select(np.flatnonzero(find_labeled(train))), THRESHOLD_ROWS)
         if problem.fits_held_out and evaluation is not None:
             rows = evaluation
+        if not len(rows):  # a teacher has taught the task
+            logger.warning("task %r: no labeled rows to fit thresholds to; they stay", task)
+            return
         model = find_inner(trainer.model)
         logits, labels = trainer.predict_task(task, rows), np.asarray(rows["labels"][:])
         thresholds = np.atleast_1d(model.fit_threshold(task, logits, labels))

@@ -34,7 +34,7 @@ def _is_below(name: str, layers: int) -> bool:
 
 @dataclass
 class FreezeLayers(Method):
-    """Freeze the embeddings and the lowest layers.
+    """Freeze the embeddings and the lowest layers, which stay so after the training.
 
     Args:
         layers: Number of layers to freeze, >= 0.
@@ -72,6 +72,14 @@ class FreezeLayers(Method):
                     f"task {task!r} has nothing to learn under freeze_layers: a cosine has no "
                     "weights; give it head: concat or a projection, or leave the key out"
                 )
+        found = {
+            int(match[1]) for name, _ in model.named_parameters() if (match := LAYER.search(name))
+        }
+        if not found >= {*range(self.layers)}:
+            raise ValueError(
+                f"freeze_layers={self.layers}, but the layers of {type(model).__name__} are not "
+                "named encoder.layer.0 and so on: freeze its parameters, or load it as a minBERT"
+            )
         for name, value in model.named_parameters():
             if _is_below(name, self.layers):
                 value.requires_grad = False

@@ -46,6 +46,11 @@ class RDrop(Method):
 
     def attach(self, trainer: "MultiTaskTrainer") -> None:
         refuse_sharding(trainer, "r_drop")
+        if not hasattr(self.model, "divergence"):
+            raise ValueError(
+                f"r_drop needs a model with the method divergence, as MinBertForMultiTask has it, "
+                f"and not a {type(self.model).__name__}; leave it out"
+            )
         self.tasks = [
             task
             for task, problem in trainer.problems.items()

@@ -117,6 +117,9 @@ class Problem(ABC, Generic[Outputs]):
             for metric in self.reported
         )
 
+    # columns of rows without which nothing can be evaluated
+    evaluated: ClassVar[tuple[str, ...]] = ()
+
     @property
     def kind(self) -> type[MinBertTask]:
         """The class of the descriptions of such tasks."""

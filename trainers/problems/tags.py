@@ -106,6 +106,11 @@ class TokenClassification(Calibrated, Problem[Tagged]):
         check_labels(where, rows, 0, (len(names) or math.inf) - 1)
 
     def has_loss(self, inputs: Batch) -> bool:
+        if "labels" not in inputs:
+            raise ValueError(
+                f"task {self.task!r}: rows of tags need the column labels, with {UNKNOWN_LABEL} at "
+                f"the first token of each word to tag, and {IGNORED_LABEL} elsewhere"
+            )
         return not bool((inputs["labels"] == UNKNOWN_LABEL).any())
 
     def gather(self, inputs: Batch, outputs: ModelOutput) -> tuple[Tensor, Tensor | None]:

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from trainers.arguments import PRECISIONS
 from trainers.data.rows import Rows, spread_numbers
 from trainers.files import find_inner, write_text
 from trainers.problems.base import AnyProblem, Evaluated
@@ -35,7 +34,7 @@ from trainers.training.callbacks import find_kept_step
 from trainers.training.multitask import MultiTaskTrainer
 
 from .results import FinishedRun, Results, RunFacts, name_run
-from .texts import LEGEND, color_words, count, printable
+from .texts import LEGEND, PRECISIONS, color_words, count, printable
 
 # By the name of the variable in the style sheet, which also has those of a dark page: ``dev`` is
 # held out, ``train`` is training.

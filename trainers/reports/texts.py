@@ -14,6 +14,8 @@ PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\
 # word, and colons only in addresses.
 SPECIAL = re.compile(r"[\\`*\[\]<>|~&#$!]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
 FENCE = "```"
+# The names of torch for the precisions of accelerate.
+PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Of words by their shares, at most so strong that they can be read on a light and a dark page.
 FOR, AGAINST, STRONGEST = "230, 120, 0", "30, 110, 220", 0.6
 LEGEND = "Orange words speak for the decision, blue ones against it, the stronger the more."

@@ -58,7 +58,8 @@ class LastStep(TrainerCallback):
     ) -> None:
         if state.global_step >= state.max_steps:
             control.should_log |= args.logging_strategy == "steps"
-            control.should_evaluate |= args.eval_strategy == "steps"
+            is_late = args.eval_delay <= state.global_step  # for epochs it is their number
+            control.should_evaluate |= args.eval_strategy == "steps" and is_late
 
 
 class FreedMemory(TrainerCallback):
@@ -152,6 +153,9 @@ class DivergenceCheck(Method):
         self.step_tasks: list[str] = []
         # by the name of a value: the first step at which it was not finite, 0 for none
         self.notes: dict[str, Tensor] = {}
+
+    def begin(self) -> None:
+        self.step_tasks, self.notes = [], {}  # of a training that was stopped
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         step = compute()

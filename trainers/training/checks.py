@@ -116,6 +116,14 @@ def check_tasks(
     is_plain = getattr(config, "model_type", None) == "minbert" and not hasattr(inner, "heads")
     is_stock = is_plain or type(inner).__module__.startswith("transformers.")
     _check_rows(by_name, problems, counts_missing=is_stock)
+    is_regression = getattr(config, "problem_type", None) != NUMBERS[1]
+    if is_stock and is_regression and getattr(config, "num_labels", 2) == 1:
+        for name, task in by_name.items():
+            if task.problem_type == "paraphrase":
+                raise ValueError(
+                    f"task {name!r} is a paraphrase, but the model has num_labels=1 and learns "
+                    "numbers: load it with num_labels=2, or make the task a similarity"
+                )
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
     return by_name, problems
@@ -170,6 +178,12 @@ def _check_rows(
                 raise ValueError(f"{where} is empty; give it rows")
             problems[task].check(where, rows)
             columns: Any = rows
+            evaluated = problems[task].evaluated if split == "evaluation" else ()
+            if lost := [name for name in evaluated if name not in columns.column_names]:
+                raise ValueError(
+                    f"{where} has no column {', '.join(lost)}, from which answers are made: take "
+                    "rows of datasets_scripts.load_task(...).encode, or give no evaluation rows"
+                )
             has_numbers = problems[task].kind.hub_type in NUMBERS
             if counts_missing and has_numbers and IGNORED_LABEL in np.asarray(columns["labels"][:]):
                 raise ValueError(

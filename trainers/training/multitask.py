@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -165,6 +166,7 @@ class MultiTaskTrainer(Trainer):
             )
         finally:
             args.label_smoothing_factor = factor
+        self._resumed: str | None = None  # the checkpoint that a training goes on from
         self._memory = FreedMemory()
         self.add_callback(self._memory)
         self.label_names = ["labels"]  # not those of all tasks of the model
@@ -224,8 +226,8 @@ class MultiTaskTrainer(Trainer):
         rows: int = eval_dataset.fit_rows(self.args.eval_batch_size)  # its longest come first
         if any(needs_rows(self.problems[task]) for task in eval_dataset.sizes):
             # about as many, so that the last one is not alone
-            fitting = (size for size in range(rows, 1, -1) if len(eval_dataset) % size != 1)
-            rows = next(fitting, rows + 1)
+            sizes = chain(range(rows, 1, -1), count(rows + 1))
+            rows = next(size for size in sizes if len(eval_dataset) % size != 1)
         return self._make_loader(eval_dataset, batch_size=rows, persistent_workers=False)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
@@ -260,6 +262,7 @@ class MultiTaskTrainer(Trainer):
                 f"resume_from_checkpoint={str(folder)!r} was written with FSDP or DeepSpeed, whose "
                 "optimizer this run would not load: start it as the one before"
             )
+        self._resumed = folder or None
         try:
             output = super().train(folder, *args, **kwargs)
         finally:
@@ -276,6 +279,7 @@ class MultiTaskTrainer(Trainer):
             max_steps, train_dataloader, resume_from_checkpoint
         )
         self._weights.clear()  # of a training that was stopped within a step
+        self._losses = LossLog(self.problems)
         for method in self.methods:
             method.begin()
         return prepared
@@ -302,8 +306,8 @@ class MultiTaskTrainer(Trainer):
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
-        best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-        if (folder := Path(str(self.args.output_dir)) / best).is_dir():
+        best, known = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}", self._resumed
+        if known is not None and (folder := Path(known).absolute().parent / best).is_dir():
             self.state.best_model_checkpoint = str(folder)
         return trained
 
@@ -335,11 +339,16 @@ class MultiTaskTrainer(Trainer):
         self.label_smoother = self._smoother if model.training else None
         options: Any = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
         forward: Any = partial(super().compute_loss, model, inputs, **options)
+        labels: Any = None if self.takes_task else inputs.get("labels")
+        lacks_labels = labels is not None and labels.device.type == "cpu"  # else it would wait
+        lacks_labels = lacks_labels and bool((labels == IGNORED_LABEL).all())
         if not model.training:
             return forward() if return_outputs else forward()[0]
 
         def compute() -> StepLoss:
             loss, outputs = forward()
+            if lacks_labels and "logits" in outputs:  # transformers' mean is NaN
+                loss = outputs["logits"].sum() * 0.0
             if terms:  # the step has other passes, whose terms count as much
                 parts = split_loss(self.problems[task], loss, outputs).items()
                 weighted = [value * terms[part].weight for part, value in parts]
@@ -463,6 +472,8 @@ class MultiTaskTrainer(Trainer):
             )
         ((task, own),) = self.tasks.items()
         rows = own.read_rows("test", test_dataset)
+        if rows is not None and len(rows) and self.problems[task].is_labelled(rows):
+            self.problems[task].check(f"the test set of task {task!r}", rows)
         with self._measuring(task, rows, np.arange(len(rows))):
             return super().predict(TaskDataset({task: rows}), ignore_keys, metric_key_prefix)
 
@@ -484,7 +495,8 @@ class MultiTaskTrainer(Trainer):
 
     def decoder(self, task: str) -> Decode | None:
         """Return the function of the model that decodes the logits of a task, if it has one."""
-        decode = getattr(self._inner, "decode", None)
+        # of a module around a model of transformers, too
+        decode = getattr(self.model, "decode", getattr(self._inner, "decode", None))
         return None if decode is None else partial(decode, task)
 
     def aggregate(self, metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
@@ -505,7 +517,15 @@ class MultiTaskTrainer(Trainer):
                     f"{', '.join(self.tasks)}"
                 )
             given = dict.fromkeys(self.tasks, given)
-        return {task: self.tasks[task].read_rows("evaluation", x) for task, x in given.items()}
+        rows = {task: self.tasks[task].read_rows("evaluation", x) for task, x in given.items()}
+        missing = [
+            task for task in rows or self.tasks if rows.get(task) is None or not len(rows[task])
+        ]
+        if missing:
+            raise ValueError(
+                f"no evaluation rows of {', '.join(missing)}: give some to the Task or to evaluate"
+            )
+        return rows
 
     @contextmanager
     def _measuring(self, task: str, rows: Rows, order: Ids) -> Iterator[None]:
@@ -547,6 +567,10 @@ class MultiTaskTrainer(Trainer):
         self._evaluated = {}
         with keeping_weights(self.model):
             output = super().evaluation_loop(*args, **kwargs)
+        loaders: list[Any] = (
+            self.accelerator._dataloaders
+        )  # would keep the rows of every evaluation
+        loaders[:] = [loader for loader in loaders if loader is not args[0]]
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
             sums = self._average_over_ranks(sums)
@@ -574,7 +598,8 @@ class MultiTaskTrainer(Trainer):
                 for part, value in split_loss(problem, loss, outputs).items():
                     mean = value.detach().float().mean()
                     count = torch.as_tensor(counts[part], dtype=torch.float32, device=mean.device)
-                    terms = torch.stack([mean * count, count])
+                    # a mean of no terms may be NaN
+                    terms = torch.stack([(mean * count).where(count > 0, 0.0), count])
                     self._evaluated.setdefault(part, []).append(terms)
                 loss = loss.detach().mean()
             else:

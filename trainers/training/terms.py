@@ -65,7 +65,9 @@ class TermCounter:
     ) -> None:
         self._problems, self._methods = problems, methods
         inner = find_inner(model)
-        self._count: Callable[[str, Tensor], Tensor] = getattr(inner, "count_terms", count_labels)
+        own = getattr(inner, "count_terms", count_labels)
+        # of a module around a model of transformers, too
+        self._count: Callable[[str, Tensor], Tensor] = getattr(model, "count_terms", own)
         # losses of the rows of all processes, whose terms are theirs, too
         self._joint: set[str] = set()
         if hasattr(inner, "gather_rows"):
@@ -144,6 +146,13 @@ def smooth_labels(
             raise ValueError(
                 f"label_smoothing_factor={factor!r} spreads labels over classes, but the model has "
                 "num_labels=1; leave it out"
+            )
+        if factor and any(
+            x.kind.hub_type == "multi_label_classification" for x in problems.values()
+        ):
+            raise ValueError(
+                f"label_smoothing_factor={factor!r} spreads labels over classes, but the model has "
+                "several labels for a row; leave it out"
             )
         return LabelSmoother(epsilon=factor) if factor else None
     smoothed = [task for task, problem in problems.items() if problem.smooths_labels]
