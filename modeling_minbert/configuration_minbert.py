@@ -223,7 +223,8 @@ class MinBertConfig(PreTrainedConfig):
 
                 new = keep_meaning(config_dict, new)
             config_dict = {**config_dict, **new}
-            if new["tasks"]:  # the labels of the checkpoint are those of its own tasks
+            # the labels of the checkpoint are those of its own tasks
+            if new["tasks"] or stored.get("tasks"):
                 config_dict = {k: v for k, v in config_dict.items() if k not in LABEL_KEYS}
         if "quantization_config" in config_dict:
             from .int8 import register_int8
@@ -420,6 +421,10 @@ class MinBertConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_offset={self.position_offset} must be at least 0 and below "
                 f"max_position_embeddings={self.max_position_embeddings}"
+            )
+        if self.position_offset and self.pad_token_id is None:
+            raise ValueError(
+                "pad_token_id=null: positions are counted from it, so it must be a number"
             )
         if not 0 <= self.layer_norm_eps < float("inf"):
             raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be a finite number >= 0")

@@ -36,6 +36,12 @@ from .texts import own_tokenizer
 logger = logging.get_logger(__name__)
 
 
+def find_place(path: str | os.PathLike[str]) -> str:
+    """Return where a folder is, also after `os.chdir`; others, such as a Hub id, stay."""
+    name = os.fspath(path)
+    return str(Path(name).absolute()) if name and Path(name).is_dir() else name
+
+
 class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
     """Mixin of models that take texts: their tokenizer, and the vectors of sentences."""
 
@@ -68,7 +74,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         path = pretrained_model_name_or_path
         check_weights(model, path)
         for part in {model, model.base_model}:  # an encoder may be used without its heads
-            part._found_by, part._found_at = found_by, model.name_or_path
+            part._found_by, part._found_at = found_by, find_place(model.name_or_path)
             part._loaded_vocabulary = model.config.vocab_size
         if getattr(model, "_hf_peft_config_loaded", False):
             # of a folder with an adapter, transformers has read the base that it names
@@ -80,7 +86,7 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
                 missing = {"missing": ["a task, which only the merged model has"]}
                 model.config.sentence_embedding = missing
             if find_file(path, "tokenizer_config.json", **found_by) is not None:
-                model._found_at = os.fspath(path)
+                model._found_at = find_place(path)
         if model.config.sentence_embedding is None and not Path(path or ".").exists():
             model._guesses_pooling = not is_known(path, "modules.json", **found_by)
         if missing := model.config.embedding.missing:
@@ -93,13 +99,17 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         return loaded
 
     def save_pretrained(
-        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """Save weights, configuration and code, and the tokenizer if there is one."""
         parent: Any = super()
-        parent.save_pretrained(save_directory, *args, **kwargs)
+        parent.save_pretrained(save_directory, is_main_process, *args, **kwargs)
         known = self._tokenizer or self._found_at or self.name_or_path
-        if not kwargs.get("is_main_process", True) or not known:
+        if not known or not getattr(self, "should_save_on_this_rank", bool)(is_main_process):
             return  # a new model has none
         try:
             tokenizer = self.tokenizer
@@ -211,12 +221,16 @@ class MinBertEmbeddingMixin(MinBertVectors[Tensor]):
         save_vectors(self, Path(save_directory), plan, max_length, is_own=task is None)
 
     def similarity(self, first: Any, second: Any) -> Tensor:
-        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M), in float32.
+        """Compare all vectors of (N, D) with all of (M, D), tensors or arrays: (N, M).
+
+        That is in float32, or in float64 if one of them is.
 
         Raises:
             ValueError: If they are integers of 8 bits, which may be packed bits.
         """
         first, second = self._prepare(first), self._prepare(second)
+        dtype = torch.promote_types(first.dtype, second.dtype)
+        first, second = first.to(dtype), second.to(dtype)
         if (order := DISTANCES.get(self.similarity_fn_name)) is not None:
             # by default, distances of near vectors would be rounded
             mode = "donot_use_mm_for_euclid_dist"

@@ -2,13 +2,15 @@
 """Models of transformers of other types than BERT: what differs, as data; and trained heads.
 
 A type is a row of `FAMILIES`: the names of its weights and of its settings, and the values that all
-of its checkpoints have. All else, packing, attention, int8 and heads, is that of BERT.
+of its checkpoints have. All else, packing, attention, int8 and heads, is that of BERT, but for the
+layers of ModernBERT, see `modernbert.py`.
 """
 
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import transformers
@@ -245,10 +247,8 @@ def read_config(model_type: str, values: Fields) -> dict[str, Any]:
     if model_type == "mpnet" and found["pad_token_id"] != 1:
         # transformers does not read it, and counts positions from 2
         raise ValueError(f"pad_token_id={found['pad_token_id']} must be 1, as in every mpnet")
-    if family.counts_positions and found["pad_token_id"] is None:
-        raise ValueError("pad_token_id=null: positions are counted from it, so it must be a number")
-    if family.counts_positions:
-        found["position_offset"] = found["pad_token_id"] + 1
+    if family.counts_positions:  # of null, which the configuration refuses, any
+        found["position_offset"] = (found["pad_token_id"] or 0) + 1
     return found
 
 
@@ -280,7 +280,7 @@ def convert_config(path: Any, values: Fields) -> dict[str, Any]:
 FREE = (
     *("tasks", "default_task", "embedding_task", "sentence_embedding", "sparse_prediction"),
     *("classifier_dropout", "auto_map", "model_type", "architectures", "transformers_version"),
-    "quantization_config",
+    *("quantization_config", "asked_num_labels"),
 )
 
 # Heads of stock models, and the fields of a task of which they can be the head.
@@ -385,6 +385,7 @@ def keep_meaning(stored: Fields, new: dict[str, Any]) -> dict[str, Any]:
     What a task of the same name and kind leaves out is as before; see `keep`.
     """
     known = stored["tasks"]
+    parse_tasks(known)  # which may be damaged
     tasks = {name: keep(known.get(name, {}), given) for name, given in new["tasks"].items()}
     parsed, completed = parse_tasks(tasks), {**new, "tasks": tasks}
     for key, kind, wanted in (
@@ -502,8 +503,12 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
     name = f"a {type(model).__name__} of type {model.config.encoder_type!r}"
     advice = "save its encoder, its base_model, or a minbert with save_pretrained"
     layers = model.config.num_hidden_layers
-    if num_layers not in (None, layers) and hasattr(model.base_model.encoder, "final_norm"):
-        raise ValueError(f"{name} has a norm above its last layer: save all {layers} layers")
+    above = "norm" if hasattr(model.base_model.encoder, "final_norm") else "head"
+    if num_layers not in (None, layers) and (above == "norm" or not is_encoder):
+        other = "" if is_encoder else ", or its encoder, its base_model"
+        raise ValueError(
+            f"{name} has a {above} above its last layer: save all {layers} layers{other}"
+        )
     config = model.config.to_transformers(num_layers)
     stock = getattr(transformers, model._auto_class).from_config(config, dtype=model.dtype)
     if is_encoder and model.pooler is None and hasattr(stock, "pooler"):
@@ -523,3 +528,17 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
         )
     stock.load_state_dict({key: state[source] for key, source in sources.items()})
     return stock
+
+
+def save_stock(model: Any, folder: Path, num_layers: int | None) -> None:
+    """Save a model of transformers; see `MinBertPreTrainedModel.save_as_transformers`."""
+    from .folders import check_folder, let_others_read, remove_modules
+
+    layers = model.config.num_hidden_layers
+    if num_layers is not None and not 1 <= num_layers <= layers:
+        raise ValueError(f"num_layers={num_layers} must be in [1, {layers}], or None for all")
+    check_folder(folder, model.config.model_type)
+    stock = make_stock(model, num_layers)
+    remove_modules(folder)
+    stock.save_pretrained(folder)
+    let_others_read(folder)

@@ -50,7 +50,7 @@ OTHER_POOLINGS = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 # Weights that are saved now, not others in the folder.
-WEIGHTS = re.compile(r"(adapter_model|model(-\d+-of-\d+)?)\.safetensors")
+WEIGHTS = re.compile(r"(adapter_model|model(\.\w+)?(-\d+-of-\d+)?)\.safetensors")
 # Of a file of JSON.
 Fields = dict[str, Any]
 
@@ -213,10 +213,10 @@ def save_modules(folder: Path, model: Any) -> None:
     if folder.is_file() or is_called_by("sentence_transformers"):
         return
     config, embedding = model.config, model.config.embedding
-    if config.sentence_embedding and folder.is_dir():
+    if embedding.missing and folder.is_dir():
         with suppress(ValueError):
             if read_modules(folder, {}) == asdict(embedding):
-                return  # maybe with a module that minBERT does not have
+                return  # it describes them, which minBERT cannot write
     remove_modules(folder)
     if model.base_model is not model and not (config.sentence_embedding or config.embedding_task):
         return

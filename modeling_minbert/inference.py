@@ -56,15 +56,19 @@ QUIET_ROWS = 500
 GPU_TOKENS = 65_536
 # Share of pieces with upper-case letters above which a vocabulary is cased; BERT's uncased: 0.
 LEAST_CASED = 0.01
-EQUAL_STEPS = "WhitespaceSplit (?=Metaspace)|Replace|Strip"
+# A pattern that matches white space alone.
+SPACES = re.compile(r"(\\[nrst]|[ \n\r\t\u2581|+\[\]]|\{\d*,?\d*\})+")
 # A step of a tokenizer, such as a normalizer, as `tokenizer.json` describes it.
 Step = dict[str, Any]
+# What a class of tokenizers fixes in its steps, and no setting changes.
+FIXED = ("type", "pattern", "content", "clean_text", "split", "use_regex")
 # Options of the steps of tokenizers, and their keys in tokenizer_config.json.
 STEP_OPTIONS = {
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
     "add_prefix_space": "add_prefix_space",
+    "prepend_scheme": "add_prefix_space",
 }
 # Inputs of a model: tensors, and the length of the longest sequence of a packed batch.
 Batch = dict[str, Any]
@@ -89,7 +93,8 @@ class MinBertPrecision:
         Args:
             precision: `float32`; `bfloat16`, whose results differ by about 0.1 %; `int8`, by about
                 1 % (see `quantize` for weights that are stored so); `auto` for bfloat16 where the
-                device is fast in it, else that of the weights; None for that of the weights.
+                device is fast in it, else float32, but for weights in int8 theirs; None for that
+                of the weights.
             fixed_weights: Promise that the weights change no more, or only as torch counts: by
                 optimizers, by loading, by operations on parameters, and where modules are
                 replaced. Changes through `.data` or numpy may then be overlooked, but a call does
@@ -177,9 +182,7 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     of_file = type(backend).from_str(json.dumps(bare))
     for part in parts:
         steps = [list_steps(getattr(one, part)) for one in (backend, of_file)]
-        kinds = [" ".join(step["type"] for step in of_one) for of_one in steps]
-        # what transformers adds, or leaves out, and gives the same words
-        if len({tuple(re.sub(EQUAL_STEPS, "", kind).split()) for kind in kinds}) > 1:
+        if list_kinds(steps[0]) != list_kinds(steps[1]):
             options = {name: value for name, value in options.items() if name != "config"}
             options |= tokenizer._special_tokens_map  # which its files need not name
             options["model_input_names"] = tokenizer.model_input_names
@@ -196,12 +199,27 @@ def warn_of_options(
     for theirs in written:
         ours = by_type.get(theirs["type"], theirs)
         for name, key in STEP_OPTIONS.items():
-            if key not in settings and ours.get(name) != theirs.get(name, ours.get(name)):
+            values = {ours.get(name), theirs.get(name, ours.get(name))}
+            # both put a space before the first word of a text
+            if key not in settings and len(values) > 1 and values != {"first", "always"}:
                 logger.warning(
                     "%s: tokenizer.json has %s=%s, but the tokenizer is read with %s, as "
                     "transformers does where tokenizer_config.json has no %s: set it there",
                     *(path, name, theirs[name], ours.get(name), key),
                 )
+
+
+def list_kinds(steps: list[Step]) -> list[Step]:
+    """List what is fixed in steps, but for those of white space that give the same words."""
+    kinds: list[Step] = []
+    for place, step in enumerate(steps):
+        types = [each["type"] for each in steps[place : place + 2]]
+        is_equal = types[0] == "Strip" or types == ["WhitespaceSplit", "Metaspace"]
+        if types[0] == "Replace" and step["content"] in (" ", "\u2581"):
+            is_equal = SPACES.fullmatch("".join(step["pattern"].values())) is not None
+        if not is_equal:
+            kinds.append({name: step[name] for name in FIXED if name in step})
+    return kinds
 
 
 def list_steps(part: Any) -> list[Step]:

@@ -4,6 +4,7 @@
 Shapes: D hidden size; K inputs and N outputs of a dense layer.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ class MinBertInt8Config(QuantizationConfigMixin):
     """Weights in int8, for inference: `from_pretrained(..., quantization_config=...)`.
 
     The dense layers of the encoder are stored in int8, and the word embeddings unless the output
-    layer of a masked language model is tied to them. All other weights stay in float32.
+    layer of a masked language model is tied to them. All other weights keep their precision.
 
     Args:
         word_embeddings: Whether the word embeddings are in int8; None decides by the model.
@@ -134,6 +135,10 @@ class MinBertInt8Quantizer(HfQuantizer):
     """Loads models with weights in int8, and quantizes others while loading."""
 
     quantization_config: MinBertInt8Config
+
+    def __init__(self, quantization_config: MinBertInt8Config, **kwargs: Any) -> None:
+        # of the caller, who may load another model by it
+        super().__init__(copy.copy(quantization_config), **kwargs)
 
     def is_serializable(self) -> bool:
         """Return whether models can be saved."""

@@ -92,6 +92,7 @@ class MinBertEmbeddings(nn.Module):
 
     def __init__(self, config: MinBertConfig) -> None:
         super().__init__()
+        self.config: Any = config
         self.word_embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
@@ -143,8 +144,7 @@ class MinBertEmbeddings(nn.Module):
 
         `first`, (T,), is the first token of the sequence of each token of a packed batch.
         """
-        padding: Any = self.word_embeddings.padding_idx
-        is_padding = (input_ids == padding).long()
+        is_padding = (input_ids == self.config.pad_token_id).long()
         before = is_padding.cumsum(dim=1)
         if first is not None:
             before = before - (before - is_padding).index_select(1, first)
@@ -456,6 +456,9 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             return load(path, *args, **kwargs)
         loaded: Any = load(path, *args, **{**kwargs, "output_loading_info": True})
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
+        if any(name.endswith("pooler.dense.weight") for name in loaded[1]["missing_keys"]):
+            weight = loaded[0].base_model.pooler.dense.weight
+            loaded[0].base_model.new_pooler = None if weight.is_inference() else weight._version
         before = stored.get("tasks") or {}
         if hasattr(loaded[0], "heads") and before not in ({}, loaded[0].config.tasks):
             from .families import check_meanings
@@ -510,9 +513,15 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         heads.predictions.decoder, heads.predictions.bias = new_embeddings, bias
 
     def save_pretrained(
-        self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """Save weights, configuration and code, so that every Auto class can load its model."""
+        if kwargs.get("push_to_hub"):
+            raise ValueError("push_to_hub=True leaves the tokenizer out: call model.push_to_hub")
         heads: Any = getattr(self, "heads", None)
         if heads is not None:
             self.config.describe_default_task()
@@ -527,14 +536,13 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             self.config.auto_map["AutoModelForTokenClassification"] = model
         # on resume the Trainer loads the file without renaming norms of old checkpoints
         kwargs.setdefault("save_original_format", False)
-        if kwargs.get("is_main_process", True):
-            from .folders import save_modules
+        from .folders import let_others_read, save_modules
 
+        is_saved = getattr(self, "should_save_on_this_rank", bool)(is_main_process)
+        if is_saved:
             save_modules(Path(save_directory), self)
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
-            from .folders import let_others_read
-
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if is_saved:
             let_others_read(Path(save_directory))
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
@@ -608,19 +616,11 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             ValueError: If the type has no such model, there are not so many layers, or a minBERT
                 checkpoint would be overwritten. Nothing is written then.
         """
-        from .families import make_stock
-        from .folders import check_folder, let_others_read, remove_modules
+        from .families import save_stock
 
-        layers = self.config.num_hidden_layers
-        if num_layers is not None and not 1 <= num_layers <= layers:
-            raise ValueError(f"num_layers={num_layers} must be in [1, {layers}], or None for all")
-        check_folder(Path(save_directory), self.config.model_type)
         # transformers has no class for heads of tasks
         model = self.base_model if hasattr(self, "heads") else self
-        stock = make_stock(model, num_layers)
-        remove_modules(Path(save_directory))
-        stock.save_pretrained(save_directory)
-        let_others_read(Path(save_directory))
+        save_stock(model, Path(save_directory), num_layers)
 
 
 class MinBertModel(MinBertEmbeddingMixin, MinBertPackedMixin, MinBertPreTrainedModel):

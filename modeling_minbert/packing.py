@@ -82,7 +82,7 @@ class MinBertSequences:
     def from_mask(
         cls, mask: Tensor | None, shape: tuple[int, int], device: torch.device
     ) -> "MinBertSequences | None":
-        """Find real tokens by a mask, (B, L); None if all are, or a first token is padding."""
+        """Find real tokens by a mask, (B, L), if there is one; None if a first token is padding."""
         batch, length = shape
         if mask is not None:
             real = mask != 0
@@ -477,11 +477,6 @@ class MinBertPackedMixin(nn.Module):
                 if call.prepared is not None:
                     states: Tensor = call.prepared(hidden, sequences, select, num_layers)
                     return states
-                if precision != "bfloat16":  # in which autocast computes
-                    warn_once(
-                        f"{precision} is not computed, but the precision of the weights: hooks or "
-                        "modules of others, such as adapters, are part of the encoder"
-                    )
         with self.autocast(hidden):
             states = self.encoder(
                 hidden, None, select=select, num_layers=num_layers, sequences=sequences
@@ -497,6 +492,13 @@ class MinBertPackedMixin(nn.Module):
         """Compute the modules of the layers in the precision, where no prepared layers can."""
         if torch.is_grad_enabled() or self.training or is_followed(hidden):
             return nullcontext()
-        if find_predicting(self).precision != "bfloat16":
-            return nullcontext()
-        return torch.autocast(hidden.device.type, torch.bfloat16)
+        precision = find_predicting(self).precision
+        if precision == "bfloat16":
+            return torch.autocast(hidden.device.type, torch.bfloat16)
+        if precision == "int8" or (precision == "float32" and hidden.dtype != torch.float32):
+            warn_once(
+                f"{precision} is not computed, but the precision of the weights: that needs a CPU, "
+                "sdpa as attn_implementation, no padding before a text, and an encoder without "
+                "hooks or modules of others, such as adapters"
+            )
+        return nullcontext()

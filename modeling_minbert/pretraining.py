@@ -59,9 +59,8 @@ def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
 def vocabulary_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> Tensor:
     """Sum the cross-entropy of word pieces, hidden (M, D); `decoder` scores the vocabulary."""
     single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type == "cpu"
-    bias: Tensor | None = decoder.bias
     plain = type(decoder) is nn.Linear and not run_other_code([vars(decoder)])
-    plain = plain and bias is not None and single
+    plain = plain and getattr(decoder, "bias", None) is not None and single
     if not plain or is_followed(hidden) or torch.is_autocast_enabled("cpu"):
         return summed_loss(decoder(hidden), labels)
     real = labels != -100

@@ -501,6 +501,8 @@ class MinBertVectors(Generic[Vectors]):
     base_model: Any
     # Whether a folder of sentence-transformers might say how, which could not be read.
     _guesses_pooling = False
+    # The version of the weights of a pooler that the checkpoint does not have.
+    new_pooler: int | None = None
     _embedder: Any  # returns what makes vectors by a plan
     _compute_rows: Any  # as that of `MinBertPredicting`
     _join: Any  # joins vectors, which have a size if there are none
@@ -689,4 +691,11 @@ class MinBertVectors(Generic[Vectors]):
             is_unit = own.normalize
         if vectors.pooling == "pooler" and self.base_model.pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
+        new = getattr(self.base_model, "new_pooler", None) if pooling == "pooler" else None
+        # training would have changed it
+        if new is not None and new == self.base_model.pooler.dense.weight._version:
+            raise ValueError(
+                f"pooling='pooler', but {self.name_or_path} has no pooler, and a new one gives "
+                "random vectors: use another pooling, or train it first"
+            )
         return vectors, is_unit

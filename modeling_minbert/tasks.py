@@ -92,7 +92,13 @@ def parse_task(name: str, values: Fields) -> MinBertTask:
 
 def parse_tasks(values: Mapping[str, Fields] | None) -> dict[str, MinBertTask]:
     """Build tasks from their fields, by name; see `parse_task`."""
-    return {name: parse_task(name, fields) for name, fields in (values or {}).items()}
+    tasks: Any = values or {}
+    if not isinstance(tasks, Mapping) or not all(isinstance(x, Mapping) for x in tasks.values()):
+        raise ValueError(
+            f"tasks must map names to the fields of tasks, as in tasks={{'own': {{'problem_type': "
+            f"'regression'}}}}, not {str(values)[:50]}"
+        )
+    return {name: parse_task(name, fields) for name, fields in tasks.items()}
 
 
 def _check_fields(name: str, kind: str, values: Fields) -> None:

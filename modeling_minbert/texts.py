@@ -110,7 +110,7 @@ def own_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """
     inner = getattr(tokenizer, "_tokenizer", None)
     if inner is None:  # a slow one passes them on
-        return tokenizer
+        return copy.copy(tokenizer)
     own = type(inner)(inner.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if (value := getattr(inner, part)) is not None:

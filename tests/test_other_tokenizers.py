@@ -1,11 +1,12 @@
 """Tokenizers that are not WordPiece: every problem type, and the characters of predictions."""
 
+import json
 import re
 
 import pytest
 import torch
 from datasets import Dataset
-from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertTokenizer, BertweetTokenizer
 
 from datasets_scripts import encode_questions
@@ -217,17 +218,43 @@ def test_long_texts_are_cut_with_the_special_tokens_of_the_tokenizer(make):
     assert texts[0] + [token for text in texts[1:] for token in text[4:]] == a_ids
 
 
-def test_steps_of_a_file_that_its_class_does_not_have_are_read(tmp_path):
-    save_start(tmp_path, "roberta")
+@pytest.mark.parametrize(
+    ("kind", "step", "texts"),
+    [
+        ("roberta", normalizers.NFKC(), ("the \uff27arden", "the Garden")),
+        ("roberta", normalizers.Replace("good", "bad"), ("the good", "the bad")),
+        ("xlm-roberta", normalizers.Replace(Regex("[0-9]+"), "the"), ("42 garden", "the garden")),
+    ],
+)
+def test_steps_of_a_file_that_its_class_does_not_have_are_read(tmp_path, kind, step, texts):
+    save_start(tmp_path, kind)
     written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    written.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    written.normalizer = step
     written.save(str(tmp_path / "tokenizer.json"))
-    model, text = MinBertModel.from_pretrained(tmp_path), "The \uff27arden"
+    model = MinBertModel.from_pretrained(tmp_path)
 
     model.save_pretrained(tmp_path / "saved")
 
     for read in (model.tokenizer, AutoTokenizer.from_pretrained(tmp_path / "saved")):
-        assert read(text)["input_ids"] == written.encode("the garden").ids
+        assert read(texts[0])["input_ids"] == written.encode(texts[1]).ids
+
+
+def test_spaces_that_its_class_splits_off_keep_the_class_of_a_file_in_silence(tmp_path, caplog):
+    save_start(tmp_path, "xlm-roberta")
+    written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    steps = [normalizers.Strip(left=False), normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")]
+    written.normalizer = normalizers.Sequence(steps)
+    written.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    written.save(str(tmp_path / "tokenizer.json"))
+    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+
+    tokenizer = load_tokenizer(str(tmp_path))
+
+    assert type(tokenizer).__name__ == "XLMRobertaTokenizer"
+    assert not caplog.records
+    text = "the  garden is good "
+    assert tokenizer(text)["input_ids"] == written.encode(text).ids
 
 
 def test_options_of_a_file_that_are_not_read_are_named(tmp_path, caplog):
@@ -268,10 +295,13 @@ def test_a_bert_with_another_tokenizer_has_its_padding(tmp_path):
     torch.testing.assert_close(*losses)
 
 
-def test_a_tokenizer_in_python_is_refused(tmp_path):
+def test_a_tokenizer_in_python_is_copied_and_refused_by_programs(tmp_path):
     (tmp_path / "vocab.txt").write_text("the 5\nth@@ 3\ne 2\n")
     (tmp_path / "bpe.codes").write_text("t h 5\nth e</w> 3\n")
     files = [str(tmp_path / name) for name in ("vocab.txt", "bpe.codes")]
-    BertweetTokenizer(*files).save_pretrained(tmp_path)
+    tokenizer = BertweetTokenizer(*files)
+    own_tokenizer(tokenizer).model_max_length = 5  # as a folder for others has it
+    assert tokenizer.model_max_length > 5
+    tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="BertweetTokenizer is written in Python, and does not"):
         load_tokenizer(str(tmp_path))

@@ -363,14 +363,20 @@ def test_sentence_transformers_refuses_vectors_that_it_does_not_have(tokenizer, 
 # The tokenizer
 
 
-def test_a_saved_encoder_has_its_tokenizer(tokenizer, tmp_path):
+def test_a_saved_encoder_has_its_tokenizer(tokenizer, tmp_path, monkeypatch):
     model = MinBertModel(MinBertConfig(**SIZES)).eval()
     model.tokenizer = tokenizer
     vectors = model.encode([*TEXTS, LONG])  # leaves truncation set in the tokenizer
 
     model.save_pretrained(tmp_path / "first")
-    unused = MinBertModel.from_pretrained(tmp_path / "first")  # has not read its tokenizer
+    monkeypatch.chdir(tmp_path)
+    unused = MinBertModel.from_pretrained("first")  # has not read its tokenizer
+    monkeypatch.chdir(tmp_path / "first")
     unused.save_pretrained(tmp_path / "second")
+    unused.save_pretrained(tmp_path / "another", False)  # on another rank
+    assert not list((tmp_path / "another").glob("*"))
+    with pytest.raises(ValueError, match=r"leaves the tokenizer out: call model\.push_to_hub"):
+        unused.save_pretrained(tmp_path / "third", push_to_hub=True)
 
     again = MinBertModel.from_pretrained(tmp_path / "second")
     assert_close(again.encode([*TEXTS, LONG]), vectors)

@@ -47,6 +47,8 @@ def test_a_model_compares_vectors_in_float32_also_those_in_half_precision(make_m
     assert scores.dtype == torch.float32
     assert_close(scores.double(), expected, atol=1e-4, rtol=1e-5)
     assert len(scores.unique()) > 20
+    # such as an array of numpy
+    assert_close(model.similarity(first, second.double()), expected, atol=1e-4, rtol=1e-5)
 
 
 def test_a_cosine_head_in_bfloat16_compares_in_float32(tiny_sizes):

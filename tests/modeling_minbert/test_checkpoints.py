@@ -99,7 +99,7 @@ def test_the_first_checkpoints_load(folder, tiny_batch, model_class):
     assert_same_outputs(load(model_class, folder), expected, tiny_batch)
 
 
-def test_a_checkpoint_without_pooler_loads(tiny_sizes, tiny_batch, tmp_path):
+def test_a_checkpoint_without_pooler_loads(tiny_sizes, tiny_batch, tokenizer, tmp_path):
     bert = build("BertForMaskedLM", tiny_sizes)
     bert.save_pretrained(tmp_path)
 
@@ -108,6 +108,13 @@ def test_a_checkpoint_without_pooler_loads(tiny_sizes, tiny_batch, tmp_path):
     assert report["missing_keys"] == {"pooler.dense.weight", "pooler.dense.bias"}
     assert model.pooler.dense.weight.std() < 0.5  # new, not uninitialised memory
     assert model.pooler.dense.bias.abs().max() == 0
+    model.tokenizer = tokenizer
+    with pytest.raises(ValueError, match="has no pooler, and a new one gives random vectors"):
+        model.encode("a cat", pooling="pooler")
+    torch.optim.SGD(model.parameters(), lr=0.1).step(
+        lambda: model(**tiny_batch)[1].sum().backward()
+    )
+    assert model.encode("a cat", pooling="pooler").isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["MinBertModel", "MinBertForPreTraining", "MinBertForMultiTask"])
@@ -134,9 +141,12 @@ def test_save_as_transformers_gives_equal_outputs(tiny_sizes, tiny_batch, tmp_pa
     private = tmp_path / "other.safetensors"
     private.touch(0o600)
     model.save_as_transformers(tmp_path)
+    model.save_pretrained(tmp_path / "minbert", variant="half")
+    variant = (tmp_path / "minbert" / "model.half.safetensors").stat()
     # whoever may read the configuration may read the weights, which safetensors would not let
     modes = {path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}
     assert modes - {private.stat().st_mode} == {(tmp_path / "config.json").stat().st_mode}
+    assert variant.st_mode in modes - {private.stat().st_mode}
     private.unlink()
     bert = load(getattr(transformers, CLASSES[name]), tmp_path)
     by_auto_class = load(getattr(transformers, model._auto_class), tmp_path)
@@ -154,6 +164,10 @@ def test_layers_that_are_not_there_are_not_saved(tiny_sizes, tmp_path, number):
     model = build("MinBertModel", tiny_sizes)
     with pytest.raises(ValueError, match=rf"num_layers={number} must be in \[1, \d\]"):
         model.save_as_transformers(tmp_path / "out", num_layers=number)
+    with pytest.raises(
+        ValueError, match=r"has a head above its last layer: save all \d layers, or"
+    ):
+        build("MinBertForMaskedLM", tiny_sizes).save_as_transformers(tmp_path / "out", num_layers=1)
     assert not (tmp_path / "out").exists()
 
 

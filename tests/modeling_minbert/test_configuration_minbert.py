@@ -139,6 +139,7 @@ def test_a_task_name_that_no_module_can_have_is_refused(tiny_sizes, name):
         {"position_embedding_type": "relative_key"},
         {"is_decoder": True},
         {"add_cross_attention": True},
+        {"pad_token_id": None, "position_offset": 2},
     ],
     ids=str,
 )
@@ -211,13 +212,26 @@ def test_a_file_holds_every_default_of_its_tasks(tiny_sizes, tmp_path):
 
 
 def test_tasks_given_while_loading_replace_saved_ones(tiny_sizes, tasks, tmp_path):
-    MinBertConfig(**tiny_sizes, tasks=tasks).save_pretrained(tmp_path)
+    config = MinBertConfig(**tiny_sizes, tasks=tasks)
+    config.describe_default_task()
+    config.save_pretrained(tmp_path)
 
     loaded = MinBertConfig.from_pretrained(tmp_path, tasks={"new": SAME})
+    without = MinBertConfig.from_pretrained(tmp_path, tasks=None, num_labels=3)
 
     assert list(loaded.tasks) == ["new"]
     assert loaded.default_task == "new"
     assert loaded.tasks["new"]["labels"] == ["different", "paraphrase"]
+    assert without.problem_type is None
+    assert without.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+    assert not hasattr(without.to_transformers(), "asked_num_labels")
+
+
+@pytest.mark.parametrize("damaged", [[1], "x", {"own": None}, {"own": {"problem_type": "no"}}])
+def test_damaged_tasks_of_a_file_are_named_also_if_others_replace_them(tmp_path, damaged):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "minbert", "tasks": damaged}))
+    with pytest.raises(ValueError, match=r"tasks must map names to|task 'own': unknown problem"):
+        MinBertConfig.from_pretrained(tmp_path, tasks={"own": SAME})
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import BertConfig, BertModel
+from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 from modeling_minbert import (
     MinBertConfig,
+    MinBertForMaskedLM,
     MinBertForMultiTask,
     MinBertForSequenceClassification,
     MinBertModel,
@@ -137,6 +138,22 @@ def test_prefix_tuning_is_refused(tiny_sizes, with_mask):
     mask = {"attention_mask": torch.ones_like(ids)} if with_mask else {}
     with pytest.raises(ValueError, match=r"past_key_values: .* use another method of peft"):
         model(input_ids=ids, **mask)
+
+
+@pytest.mark.parametrize(
+    "options", [{"trainable_token_indices": [5]}, {"target_modules": ["word_embeddings"]}], ids=str
+)
+def test_adapters_of_word_embeddings_count_positions_from_the_padding(tmp_path, options):
+    make_stock("roberta", "AutoModelForMaskedLM").save_pretrained(tmp_path)
+    config = peft.LoraConfig(r=2, **{"target_modules": ["query"], **options})
+    ids = torch.tensor([[5, 6, 7], [5, 6, 1]])
+    batch = {"input_ids": ids, "attention_mask": ids.ne(1).long()}
+    theirs, ours = (
+        peft.get_peft_model(kind.from_pretrained(tmp_path), config).eval()
+        for kind in (AutoModelForMaskedLM, MinBertForMaskedLM)
+    )
+    assert_close(ours(**batch).logits[ids != 1], theirs(**batch).logits[ids != 1])
+    ours.train()(**batch, labels=ids).loss.backward()
 
 
 TONE = {"problem_type": "classification", "labels": ["a", "b", "c"]}

@@ -147,6 +147,18 @@ def test_what_the_cpu_cannot_do_is_float32_with_a_warning(model, monkeypatch, ca
     assert "int8 needs a CPU with VNNI or AMX: computed in float32 instead" in caplog.text
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_precision_that_padding_prevents_is_said(model, caplog, attention):
+    model.bfloat16().set_attn_implementation(attention)
+    model.set_precision("float32")
+    padded = torch.tensor([[2, 6, 7, 3], [0, 2, 8, 3]])
+    with torch.no_grad():
+        model(padded[:1], padded[:1].sign())
+        assert ("float32 is not computed" in caplog.text) == (attention == "eager")
+        model(padded, padded.sign())
+    assert caplog.text.count("float32 is not computed, but the precision of the weights") == 1
+
+
 def test_auto_is_bfloat16_where_it_is_fast(monkeypatch):
     monkeypatch.setattr(cpu, "bfloat16_is_fast", lambda _: True)
     assert choose_precision("auto", CPU) == "bfloat16"
@@ -239,6 +251,13 @@ def test_word_embeddings_tied_to_an_output_stay_in_float32(tiny_sizes, tmp_path)
     ids = torch.tensor([[2, 7, 8, 3]])
 
     assert loaded.bert.embeddings.word_embeddings.weight.dtype == torch.float32
+    model.dequantize()
+    model.save_pretrained(tmp_path / "float")
+    config = MinBertInt8Config()  # decides for each model that is loaded by it
+    for kind, dtype in ((MinBertForMaskedLM, torch.float32), (MinBertModel, torch.int8)):
+        quantized = kind.from_pretrained(tmp_path / "float", quantization_config=config)
+        assert quantized.get_input_embeddings().weight.dtype == dtype
+    model.quantize()
     assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
     with torch.no_grad():
         assert_close(loaded(ids).logits, model(ids).logits, **ROUNDING)

@@ -145,6 +145,11 @@ def test_files_of_sentence_transformers_win_over_the_configuration(tiny_sizes, t
     loaded = MinBertConfig.from_pretrained(tmp_path)
 
     assert loaded.embedding == MinBertEmbedding(pooling="cls", normalize=True)
+    for size in (33, 36):  # another model in the same folder
+        config = MinBertConfig(**tiny_sizes | {"hidden_size": size}, sentence_embedding=own)
+        MinBertModel(config).save_pretrained(tmp_path)
+    pooling = json.loads((tmp_path / "1_Pooling/config.json").read_text())
+    assert pooling["word_embedding_dimension"] == 36
 
 
 @pytest.mark.slow  # importing it takes long
