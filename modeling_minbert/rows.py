@@ -689,13 +689,16 @@ class MinBertVectors(Generic[Vectors]):
             encoding = Encoding(min(config.longest_sequence, length))
             vectors = VectorPlan(encoding, pooling or own.pooling, config.num_hidden_layers)
             is_unit = own.normalize
-        if vectors.pooling == "pooler" and self.base_model.pooler is None:
+        if vectors.pooling == "pooler":
+            self._check_pooler()
+        return vectors, is_unit
+
+    def _check_pooler(self) -> None:
+        pooler, new = self.base_model.pooler, getattr(self.base_model, "new_pooler", None)
+        if pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        new = getattr(self.base_model, "new_pooler", None) if pooling == "pooler" else None
-        # training would have changed it
-        if new is not None and new == self.base_model.pooler.dense.weight._version:
+        if new is not None and new == pooler.dense.weight._version:  # training would change it
             raise ValueError(
                 f"pooling='pooler', but {self.name_or_path} has no pooler, and a new one gives "
                 "random vectors: use another pooling, or train it first"
             )
-        return vectors, is_unit
