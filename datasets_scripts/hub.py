@@ -41,7 +41,7 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
     found = match_splits(where, HUB_NAMES, fetched, data.validation_share)
     if "validation" not in found and data.validation_share == 0:
         raise ValueError(f"{where} has no split 'validation'; its splits: {', '.join(fetched)}")
-    _check_names(where, builder, (data.label_column, *(data.label_columns or ())))
+    _check_names(where, builder, (row_format.label_column, *(data.label_columns or ())))
     splits: dict[str, Dataset] = {}
     for split, name in found.items():
         rows = fetched[name]

@@ -75,6 +75,16 @@ class InvalidRow:
         return f"{self.file}:{self.line}: {self.reason if quotes else hidden}"
 
 
+def check_usable(file: str, rows: Dataset) -> None:
+    """Reject rows of `to_row` of which none can be used."""
+    problems = rows["problem"][:]
+    if not problems or not all(problems):
+        return
+    first = zip(rows["line"][:MAX_ROWS_IN_ERROR], problems, strict=False)
+    shown = "; ".join(str(InvalidRow(file, *each)) for each in first)
+    raise ValueError(f"{file}: none of the {len(rows)} rows can be used; the first are: {shown}")
+
+
 def check_invalid_fraction(
     file: str, invalid: list[InvalidRow], num_rows: int, max_invalid_fraction: float
 ) -> None:
@@ -239,10 +249,11 @@ def read_splits(data: TaskData) -> TaskRows:
         from .hub import fetch_splits
 
         fetched, commit = fetch_splits(row_format)
-        label = fetched["train"].features.get(str(data.label_column))
+        label = fetched["train"].features.get(row_format.label_column)
         names = getattr(getattr(label, "feature", label), "names", None)
         if names is not None:  # as those of rows are written
-            row_format = replace(row_format, declared=tuple(map(normalize_value, names)))
+            declared = row_format.choose_names(data.where, tuple(map(normalize_value, names)))
+            row_format = replace(row_format, declared=declared)
     else:
         from .catalog import read_sample
 
@@ -255,6 +266,8 @@ def read_splits(data: TaskData) -> TaskRows:
         else:
             records = map(row_format.from_hub, map(Record, count(1), fetched[split]))
         written[split] = _store_rows(records, row_format, split)
+    # whose labels nobody can read
+    check_usable(files.get("train", f"{name}:train"), written["train"])
     row_format = row_format.resolve(data.where, written)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
     read = TaskRows(row_format, {}, [], {}, commit=commit)
@@ -374,7 +387,11 @@ def load_tasks(tasks: Iterable[TaskData]) -> dict[str, TaskRows]:
     if len(loaded) < 2:
         return loaded
     trained = {
-        name: {*digest_alike(task.splits["train"], task.row_format.text_names)}
+        name: {
+            key
+            for rows in task._training_rows
+            for key in digest_alike(rows, task.row_format.text_names)
+        }
         for name, task in loaded.items()
     }
     for name, task in loaded.items():

@@ -144,7 +144,8 @@ class QuestionFormat(RowFormat):
         for place, row_id in enumerate(rows["id"][:]):
             if not problems[place] and row_id in seen:
                 problems[place] = f"duplicate id {row_id!r}"
-            seen.add(row_id)
+            elif not problems[place]:
+                seen.add(row_id)
         labels = zip(rows["label"][:], problems, strict=True)
         if {label for label, problem in labels if not problem} != {0}:
             return rows

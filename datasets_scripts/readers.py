@@ -129,10 +129,13 @@ def normalize_value(value: object) -> str:
     """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    text = (value.decode() if isinstance(value, bytes) else str(value)).strip()
+    # bytes that are no text, such as an id
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    text = text.strip()
     if is_blank(text):
         return ""
-    return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+    is_whole = is_numeral(text) and text.endswith(".0") and text[-3:-2].isdigit()
+    return text.removesuffix(".0") if is_whole else text
 
 
 def is_numeral(text: str) -> bool:
@@ -165,8 +168,8 @@ def check_twins(where: str, names: Iterable[str]) -> None:
 
 @lru_cache(maxsize=10_000)
 def _to_key(name: str) -> str:
-    letters = ("" if _is_blank(letter) else letter for letter in name)
-    return unicodedata.normalize("NFC", "".join(letters))
+    spaced = ("" if not letter.isspace() and _is_blank(letter) else letter for letter in name)
+    return unicodedata.normalize("NFC", " ".join("".join(spaced).split()))
 
 
 def _is_blank(letter: str) -> bool:
@@ -335,8 +338,8 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
     suffix = find_suffix(path)
     if suffix not in suffixes:
         raise ValueError(
-            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
-            f"also compressed ({', '.join(OPENERS)}); rename or convert the file"
+            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, all "
+            f"but .parquet also compressed ({', '.join(OPENERS)}); rename or convert the file"
         )
 
 
@@ -348,6 +351,8 @@ def _read_delimited(
     stray = None
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
+        if header is None and not values:
+            continue  # an empty line before the header
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns)

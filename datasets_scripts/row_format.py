@@ -116,11 +116,7 @@ class RowFormat(ABC):
 
     def declare(self, path: str) -> Self:
         """Return the format of a file, with the names that it declares for its numbers."""
-        names = read_names(path, str(self.data.label_column))
-        if names and "labels" not in self.data.kind.keys and not all(map(is_numeral, names)):
-            message = "%s: the names %s of column %r are no numbers, so they are not read"
-            logger.warning(message, path, list_names(names), self.data.label_column)
-            names = None
+        names = self.choose_names(path, read_names(path, self.label_column))
         old, new = self.declared or (), self.labels or ()
         if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
             renamed = dict(zip(old, new, strict=True))
@@ -128,6 +124,19 @@ class RowFormat(ABC):
         # only the training file may have other names than the recipe
         labels = None if names and path != self.data.train_file else self.labels
         return replace(self, declared=names, labels=labels)
+
+    @property
+    def label_column(self) -> str:
+        """The column of the label."""
+        return str(self.data.label_column)
+
+    def choose_names(self, where: str, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the names that data declare for their numbers, where numbers are no labels."""
+        if names and "labels" not in self.data.kind.keys and not all(map(is_numeral, names)):
+            message = "%s: the names %s of column %r are no numbers, so they are not read"
+            logger.warning(message, where, list_names(names), self.label_column)
+            return None
+        return names
 
     @property
     def written_features(self) -> datasets.Features:
@@ -180,7 +189,7 @@ class RowFormat(ABC):
         is_renamed = self.labels and len(self.labels) == len(names)
         if not names or (is_renamed and set(self.labels or ()) != set(names)):
             return record
-        column, by_number = str(self.data.label_column), dict(enumerate(names))
+        column, by_number = self.label_column, dict(enumerate(names))
         label = record.values.get(column)
         if isinstance(label, list):
             label = [by_number.get(number, number) for number in label]
@@ -277,9 +286,9 @@ class RowFormat(ABC):
 def load_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task, whose class is imported by its name."""
     kind = pkgutil.resolve_name(f"{__package__}.{data.kind.row_format}")
-    declared = read_names(data.train_file or "", str(data.label_column))
-    row_format: RowFormat = kind(data, data.labels, declared)
-    return row_format
+    row_format: RowFormat = kind(data, data.labels, None)
+    declared = read_names(data.train_file or "", row_format.label_column)
+    return replace(row_format, declared=declared)
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Words with tags: CoNLL files, schemes of tags, and sentences as tokens."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from .readers import (
     shorten,
 )
 from .row_format import RowFormat, check_classes, list_names, list_written, sort_labels
+
+logger = logging.getLogger(__name__)
 
 # CoNLL columns: a line is a token with its columns, separated by spaces or tabs; an empty line ends
 # a sentence, and a line that starts with ``-DOCSTART-`` or ``# newdoc`` starts a document. Other
@@ -232,12 +235,18 @@ class TagFormat(RowFormat):
         has_tags = not is_test(split) or (
             find_suffix(train) not in RECORD_SUFFIXES and len(first) >= len(_read_first(train))
         )
+        if not has_tags and len(first) > 1 and find_suffix(train) not in RECORD_SUFFIXES:
+            logger.warning("%s: has fewer columns than the training file: no tags are read", path)
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values
             if not record.problem:
                 tags = self._name_tags(values[tag]) if has_tags else None
                 values = {"words": values[word], "tags": tags, "document": values["document"]}
             yield replace(record, values=values)
+
+    @property
+    def label_column(self) -> str:
+        return self._columns("tokens", "tags")[1]
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         word, tag = self._columns("tokens", "tags")
@@ -280,6 +289,7 @@ class TagFormat(RowFormat):
         names = tuple(labels or list_tags(tags, scheme))
         spans = [name for name in names if name != OUTSIDE]
         has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
+        has_ends |= any(f"B-{name[2:]}" not in spans for name in spans)  # as in IOB1
         if scheme == "spans" and has_ends and all(map(SPAN_TAG.match, spans)):
             names = list_tags(names, scheme)
         # without any valid sentence, their problems are reported with the rows
@@ -367,8 +377,9 @@ class TagFormat(RowFormat):
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""
         names = {str(number): name for number, name in enumerate(self.labels or ())}
-        has_numbers = names.keys() >= {*tags} and not any(map(is_numeral, names.values()))
-        return [names[tag] for tag in tags] if has_numbers else tags
+        if any(map(is_numeral, names.values())):
+            return tags
+        return [names.get(tag, tag) for tag in tags]
 
 
 # Tagged words

@@ -44,6 +44,7 @@ CONFLICTS = {
     "validation_share": "validation_file",
     "max_train_samples": "max_train_samples_per_class",
     "labels": "label_columns",
+    "label_separator": "label_columns",
     **dict.fromkeys(("data_dir", "delimiter", "quoting"), "hub_id"),
 }
 

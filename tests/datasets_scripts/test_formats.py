@@ -135,6 +135,7 @@ def load_hub(folder, columns, features, **keys):
             ("warm", "cool", "far"),
         ),
         ("multi_output_classification", NAMES, [0, 2], [[1], [0]], None),
+        ("regression", NAMES, [0, 2], [0.0, 2.0], None),  # words are no numbers
     ],
 )
 def test_names_that_a_dataset_declares_replace_its_numbers(
@@ -381,6 +382,9 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
         ("classification", {}, ["10", "9", "x"], [0, 1, 2]),
         ("paraphrase", {}, ["1.0", True, "false"], [1, 1, 0]),
         ("similarity", {"score_range": [0, 5]}, [5, "2.5"], [5.0, 2.5]),
+        ("regression", {}, ["1.5", ".0"], [1.5, 0.0]),
+        ("multi_label_classification", {}, ["1.0", ["1.0", "2.0"]], [[1.0, 0.0], [1.0, 1.0]]),
+        ("classification", {}, ["part time", "parttime"], [0, 1]),
     ],
 )
 def test_labels_as_files_write_them(tmp_path, problem_type, keys, written, labels):

@@ -1,11 +1,12 @@
 """`load_task`: invalid rows, test rows, more held-out sets, folders of the Hub, and the cache."""
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
+from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, load_tasks, train_wordpiece
 from datasets_scripts.encoding import hash_sources
 from tests.small_run import load_rows, write_hub, write_jsonl
 
@@ -215,3 +216,21 @@ def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
 
     assert task.labels == ("2", "1", "0.5")
     assert task.splits["train"]["label"][:] == [1, 0, 2]
+
+
+def test_data_in_which_no_row_can_be_used_say_why(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"train.tsv: none of the 2 rows can be used; .*:2: empty text in c"
+    ):
+        load(tmp_path, train=[("", "up"), ("", "down")])
+
+
+def test_texts_that_another_task_trains_on_without_labels_are_counted(tmp_path):
+    (tmp_path / "one").mkdir()
+    one = load(tmp_path / "one", train=[(f"x {text}", label) for text, label in GOOD]).row_format
+    path = one.data.validation_file
+    two = replace(one.data, name="two", validation_file=one.data.train_file, unlabeled_file=path)
+
+    loaded = load_tasks([one.data, two])
+
+    assert loaded["mine"].facts["validation"]["rows_of_others"] == len(GOOD)

@@ -9,6 +9,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_tagged, load_task
 from modeling_minbert import cut_word_windows
+from tests.small_run import write_hub
 
 IOB1 = """-DOCSTART- -X- O O
 
@@ -109,8 +110,21 @@ def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
 
     assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    line = json.dumps({"tokens": ["Ann", "left"], "tags": [1, 0]})  # of IOB1
+    task = load(tmp_path, line, suffix="jsonl", labels=["O", "I-PER"])
+    assert names(task) == ["B-PER O"]
     # a part of speech with a hyphen is no end of a span
     assert load(tmp_path, "Ann NN\nruns S-V\nnow RB\n").labels == ("NN", "RB", "S-V")
+
+
+def test_names_that_a_dataset_of_the_hub_declares_are_those_of_its_tags(tmp_path):
+    tags = datasets.List(datasets.ClassLabel(names=["O", "B-PER", "I-PER"]))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tags})
+    columns = {"tokens": [["Ann", "left"]] * 2, "tags": [[1, 0]] * 2}
+    hub_id = write_hub(tmp_path / "hub", features, train=columns, validation=columns)
+
+    keys = {"hub_id": hub_id, "problem_type": "token_classification"}
+    assert load_task(TaskData.from_recipe("own", keys)).labels == ("O", "B-PER", "I-PER")
 
 
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
@@ -156,6 +170,11 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
+        (
+            *('{"tokens": ["a", "b"], "tags": [0, 9]}\n', None),
+            {"suffix": "jsonl", "labels": ["O", "B-A", "I-A"]},
+            "unknown tag '9'; the tags of the training rows are",
+        ),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
         (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
