@@ -15,14 +15,7 @@ from minbert_cli.checkpoints import check_row_length, choose_length
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained, Suggestion
 from modeling_minbert.losses import WEIGHTS
-from trainers import (
-    PROBLEMS,
-    Choice,
-    TaskTraining,
-    check_arguments,
-    list_metrics,
-    make_problems,
-)
+from trainers import PROBLEMS, Choice, TaskTraining, check_arguments, list_metrics, make_problems
 
 if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
@@ -318,7 +311,6 @@ def check_recipe(
 def _check_unlabeled(
     arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask], specs: Mapping[str, MinBertTask]
 ) -> None:
-    """Check that tasks can learn from their rows without labels."""
     for name, task in tasks.items():
         if task.data.unlabeled_file is None:
             continue

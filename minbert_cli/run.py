@@ -217,11 +217,9 @@ class Run:
                 f"the run is complete; push it with `hf upload {name} {self.output_dir} "
                 "--exclude 'checkpoint-*'`"
             )
-            readable = readable_errors(f"minbert {self.program}")
-            with (
-                readable if self.is_command else nullcontext(),
-                named_errors("push_to_hub", advice),
-            ):
+            command = f"minbert {self.program}"
+            readable = readable_errors(command) if self.is_command else nullcontext()
+            with readable, named_errors("push_to_hub", advice):
                 self.trainer.push_to_hub()
 
 
