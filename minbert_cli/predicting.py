@@ -24,8 +24,6 @@ Model = MinBertModel | MinBertForMultiTask
 # Texts of a row: one, two, or words.
 TextRow = Any
 
-# The name for all tasks that take the given texts.
-ALL = "all"
 # What a task says of its vectors.
 OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
@@ -221,7 +219,7 @@ def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
     """
     if task is None or task in known:
         return None
-    if task == ALL:
+    if task == "all":
         return []
     names = [name.strip() for name in task.split(",")]
     return list(dict.fromkeys(names)) if len(names) > 1 else None
@@ -231,7 +229,10 @@ def predict_several(
     model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
 ) -> Iterator[Row]:
     """Read the rows of several tasks, and predict them; without names all that take the texts."""
-    specs = {name: model.config.task(name) for name in names or find_predicted(model)}
+    known = (
+        names or model.choose_tasks([]) or model.choose_tasks([], list(model.config.tasks or {}))
+    )
+    specs = {name: model.config.task(name) for name in known}
     if source.has_words and not all(spec.is_token_level for spec in specs.values()):
         tagged = [name for name, spec in specs.items() if spec.is_token_level]
         advice = f"give --task {','.join(tagged)}" if tagged else "give a file of texts"
@@ -246,11 +247,6 @@ def predict_several(
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
     return join(predictions, map(name_texts, rows), nested=args.format == "jsonl")
-
-
-def find_predicted(model: MinBertForMultiTask) -> list[str]:
-    """Return the tasks that predict texts, or refuse the model if none does."""
-    return model.choose_tasks([]) or model.choose_tasks([], list(model.config.tasks or {}))
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:
