@@ -21,8 +21,7 @@ from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 Model = MinBertModel | MinBertForMultiTask
-# Texts of a row: one, two, or words.
-TextRow = Any
+TextRow = Any  # texts of a row: one, two, or words
 
 # What a task says of its vectors.
 OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
@@ -117,30 +116,24 @@ class Source:
                         )
         if task is None or not has_pairs:
             return self.lines
-        return list(make_rows(self.lines, task, is_given=self.is_given))
+        pairs = []
+        rest = iter(self.lines)
+        for number, line in enumerate(rest, start=1):
+            columns = line.split("\t")
+            if len(columns) == 1 and self.is_given:  # two texts of a command line are a row
+                columns += islice(rest, 1)
+            if len(columns) != task.num_texts or not all(map(str.strip, columns)):
+                raise ValueError(
+                    f"row {number} has {len(columns)} text(s), but the task takes a pair: two "
+                    "columns separated by a tab, or two texts on the command line"
+                )
+            pairs.append(tuple(columns))
+        return pairs
 
 
 def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
     """Return the columns of the texts that a task was trained on; none if they are unknown."""
     return tuple((getattr(task, "data_keys", None) or {}).get("text_columns", ()))
-
-
-def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
-    """Yield the texts of a line with tabs as a row of a task that takes several.
-
-    Two texts that are ``given`` on a command line are a row.
-    """
-    rest = iter(texts)
-    for number, text in enumerate(rest, start=1):
-        columns = text.split("\t")
-        if len(columns) == 1 and is_given:
-            columns += islice(rest, 1)
-        if len(columns) != task.num_texts or not all(map(str.strip, columns)):
-            raise ValueError(
-                f"row {number} has {len(columns)} text(s), but the task takes a pair: two columns "
-                "separated by a tab, or two texts on the command line"
-            )
-        yield tuple(columns)
 
 
 def run(args: SimpleNamespace) -> None:
