@@ -17,13 +17,11 @@ from .command_line import expand_path
 
 Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # The keys whose values are paths, at any level of a recipe.
-PATHS = frozenset(
-    (
-        *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file", "hub_id"),
-        *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
-        *("output_dir", "resume_from_checkpoint"),
-    )
-)
+PATHS = {
+    *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file", "hub_id"),
+    *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
+    *("output_dir", "resume_from_checkpoint"),
+}
 
 
 class RecipeLoader(yaml.SafeLoader):
