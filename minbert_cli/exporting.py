@@ -180,8 +180,7 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     return tokenizer
 
 
-# Why a format takes no task.
-WITHOUT_TASK = {
+WITHOUT_TASK = {  # why a format takes no task
     "transformers": "transformers has no class for the heads of tasks",
     "minbert": "a checkpoint has all its tasks",
 }

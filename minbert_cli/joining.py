@@ -15,13 +15,11 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-# Most rows of a call that are taken at once, so that a long call does not hold up short ones.
-SHARE = 16
+SHARE = 16  # most rows of a call at once, so that a long call does not hold up short ones
 # Batches after which memory that glibc keeps in pieces goes back to the system: it would grow for
 # hours, since requests of all sizes are allocated in several threads.
 TRIM = 500
-# Seconds for which rows gather before they are tokenized while the model is busy.
-GATHER = 0.004
+GATHER = 0.004  # seconds for which rows gather before they are tokenized while the model is busy
 VECTORS = ""  # among the names of tasks
 
 

@@ -40,8 +40,7 @@ INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the las
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 Made = TypeVar("Made")
-# Random state and the output of libraries are those of the process.
-ONLY_RUN = threading.Lock()
+ONLY_RUN = threading.Lock()  # random state and the output of libraries are those of the process
 if hasattr(os, "register_at_fork"):  # a child is a process of its own
     os.register_at_fork(after_in_child=lambda: globals().update(ONLY_RUN=threading.Lock()))
 
