@@ -144,7 +144,6 @@ PROVISIONAL: dict[str, Any] = {
 }
 # Arguments that say which weights to keep; a run with few validation rows keeps the last.
 BEST = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
-BEST_METRIC = "mean"  # of the headline metrics of all tasks
 
 
 def to_checkpoint(value: object) -> str:
@@ -165,9 +164,7 @@ class ProgramTrainingArguments(FastTrainingArguments):
         chooses_best: Whether the recipe leaves out which weights to keep.
     """
 
-    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {
-        "num_train_epochs": ("max_steps",),
-    }
+    replaced_keys: ClassVar[dict[str, tuple[str, ...]]] = {"num_train_epochs": ("max_steps",)}
 
     # What a program or the trainer decides alone is no key: it would have no effect.
     do_train: bool = field(default=False, init=False)
@@ -241,15 +238,11 @@ class ProgramTrainingArguments(FastTrainingArguments):
         if self.chooses_best and self.load_best_model_at_end:
             self.undecided |= {*BEST}
         if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):
-            self.metric_for_best_model = BEST_METRIC
+            self.metric_for_best_model = "mean"  # of the headline metrics of all tasks
         super().__post_init__()
 
     def _pair_strategies(self) -> dict[str, str]:
-        """Let evaluation and saving go together, where only one of them is given.
-
-        Returns:
-            The strategies by the names of their intervals.
-        """
+        """Let evaluation and saving go together; return both by the names of their intervals."""
         # which may be members of an enumeration
         given = (self.eval_strategy, self.save_strategy)
         evaluating, saving = (getattr(strategy, "value", strategy) for strategy in given)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 import typer
 
-# The flag of programs that predict.
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16", "int8"],
     typer.Option(

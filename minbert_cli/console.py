@@ -76,16 +76,14 @@ def quiet_libraries(args: TrainingArguments, *, verbose: bool) -> Iterator[None]
         if not is_first and not datasets.are_progress_bars_disabled():
             restoring.callback(datasets.enable_progress_bars)
             datasets.disable_progress_bars()
-        if verbose and is_first:
-            yield
-            return
-        restoring.callback(accelerate.setLevel, accelerate.level)
-        restoring.callback(logs.set_verbosity, logs.get_verbosity())
-        if logs.is_progress_bar_enabled():
-            restoring.callback(logs.enable_progress_bar)
-        accelerate.setLevel(logging.ERROR)
-        logs.set_verbosity_error()
-        logs.disable_progress_bar()
+        if not (verbose and is_first):
+            restoring.callback(accelerate.setLevel, accelerate.level)
+            restoring.callback(logs.set_verbosity, logs.get_verbosity())
+            if logs.is_progress_bar_enabled():
+                restoring.callback(logs.enable_progress_bar)
+            accelerate.setLevel(logging.ERROR)
+            logs.set_verbosity_error()
+            logs.disable_progress_bar()
         yield
 
 

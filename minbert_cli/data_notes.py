@@ -117,22 +117,21 @@ def describe_prompts(rows: TaskRows, prompts: Mapping[str, str] | None) -> list[
     ]
 
 
-def _describe_shared(rows: TaskRows, task: MinBertTask) -> list[str]:
+def _describe_shared(rows: TaskRows, task: MinBertTask) -> Iterator[str]:
     """Tell of validation rows with a text, or questions with a passage, of a training row."""
     train, validation = rows.splits["train"], rows.splits["validation"]
     if len(rows.row_format.text_names) < 2:  # equal rows are counted elsewhere
-        return []
+        return
     names = rows.row_format.unit_columns(train)
     what = "their passage" if task.answers_questions else "a text"
     known = {key for name in names for key in digest_alike(train, [name])}
     keys = zip(*(digest_alike(validation, [name]) for name in names), strict=True)
     shared = sum(not known.isdisjoint(row) for row in keys)
-    if shared <= LARGEST_SHARE * len(validation):
-        return []
-    return [
-        f"{shared:,} of {len(validation):,} validation rows have {what} in common with a training "
-        "row; metrics on new texts may be lower"
-    ]
+    if shared > LARGEST_SHARE * len(validation):
+        yield (
+            f"{shared:,} of {len(validation):,} validation rows have {what} in common with a "
+            "training row; metrics on new texts may be lower"
+        )
 
 
 def _describe_counts(
@@ -168,10 +167,8 @@ def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict
         names = row_format.class_names or row_format.label_names or ()
         sizes = dict(zip(names, row_format.count_labels(train) or (), strict=True))
         yield "", sizes, f"give {key}: balanced, and " if hasattr(task, key) else ""
-    columns = row_format.data.label_columns or ()
-    for place, (column, names) in enumerate(
-        zip(columns, getattr(row_format, "classes", ()), strict=False)
-    ):
+    columns, classes = row_format.data.label_columns or (), getattr(row_format, "classes", ())
+    for place, (column, names) in enumerate(zip(columns, classes, strict=False)):
         found = Counter(label[place] for label in train["label"])
         sizes = {name: found[number] for number, name in enumerate(names)}
         yield f" in column {column!r}", sizes, ""

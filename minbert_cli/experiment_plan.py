@@ -38,8 +38,7 @@ LARGEST_SEED = 2**32 - 1  # of numpy
 # Names in the output folder that are not folders of rows.
 TABLES = ("table.md", "table.html")
 RESERVED = (*TABLES, "pretrained", LOCK_FILE)
-# Keys that a row cannot change.
-FIXED = ("output_dir", "resume_from_checkpoint", "seed")
+FIXED = ("output_dir", "resume_from_checkpoint", "seed")  # keys that a row cannot change
 # Set by the pre-training of a row.
 FROM_PRETRAINING = ("model_name_or_path", "model_config", "revision")
 # What changes all rows and also their pre-training.

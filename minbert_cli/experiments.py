@@ -172,15 +172,12 @@ def check_run(run: PlannedRun) -> tuple[Keys, dict[str, RecipeTask | RecipeText]
     path = arguments.model_name_or_path
     # that of a pre-training may not exist yet; one on the Hub would be asked for every run
     is_local = path is None or (run.after is None and Path(path).is_dir())
-    tasks: dict[str, RecipeTask | RecipeText] = {}
     if run.program == "pretrain":
         start = load_config(arguments, pretrain.find_sizes(arguments)) if is_local else None
-        tasks[pretrain.TASK] = pretrain.check_recipe(arguments, args, start)
-    else:
-        start = load_config(arguments, arguments.model_config) if is_local else None
-        labeled, texts = check_recipe(arguments, args, start)
-        tasks = {**labeled, **texts}
-    return settings, tasks
+        return settings, {pretrain.TASK: pretrain.check_recipe(arguments, args, start)}
+    start = load_config(arguments, arguments.model_config) if is_local else None
+    labeled, texts = check_recipe(arguments, args, start)
+    return settings, {**labeled, **texts}
 
 
 def order_runs(rows: Sequence[Row]) -> list[PlannedRun]:

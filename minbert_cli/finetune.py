@@ -115,8 +115,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
         ]
         methods = arguments.make_methods()
         if teaching:
-            method = teaching.make_method(model.config, rows, trained, tokenizer, args)
-            methods.insert(0, method)
+            methods.insert(0, teaching.make_method(model.config, rows, trained, tokenizer, args))
         run.make_trainer(
             model,
             trainer_tasks,

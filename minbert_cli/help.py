@@ -9,7 +9,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -110,8 +109,6 @@ def describe(entry: "Field[Any]") -> str:
         return f"{text} (required, in the recipe or here)"
     if default is None and "by default" in text:
         return text
-    if isinstance(default, Enum):
-        default = default.value
     if isinstance(default, int | float):  # true and false, too
         shown = str(default).lower()
     elif isinstance(default, list):

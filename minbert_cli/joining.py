@@ -15,13 +15,11 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-# Most rows of a call that are taken at once, so that a long call does not hold up short ones.
-SHARE = 16
+SHARE = 16  # most rows of a call at once, so that a long call does not hold up short ones
 # Batches after which memory that glibc keeps in pieces goes back to the system: it would grow for
 # hours, since requests of all sizes are allocated in several threads.
 TRIM = 500
-# Seconds for which rows gather before they are tokenized while the model is busy.
-GATHER = 0.004
+GATHER = 0.004  # seconds for which rows gather before they are tokenized while the model is busy
 VECTORS = ""  # among the names of tasks
 
 
@@ -267,16 +265,12 @@ def _answer(answers: Answers) -> None:
             call.results.append(result)  # in the order of the rows, as all threads keep it
             call.done += part.size
             if call.done == len(call.rows):
-                call.future.set_result(_join(call.results))
+                values = {
+                    name: [row for each in call.results for row in each.values[name]]
+                    for name in result.values
+                }
+                tokens = sum(each.tokens for each in call.results)
+                call.future.set_result(Result(values, tokens))
 
     if answers:
         answers[0][0].call.future.get_loop().call_soon_threadsafe(answer)
-
-
-def _join(results: Sequence[Result]) -> Result:
-    """Join the results of the rows of a call."""
-    values = {
-        name: [row for result in results for row in result.values[name]]
-        for name in results[0].values
-    }
-    return Result(values, sum(result.tokens for result in results))

@@ -5,7 +5,7 @@ import html
 import json
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from itertools import islice
 from types import SimpleNamespace
@@ -21,11 +21,8 @@ from trainers import named_writes, replaced_when_done
 
 Row = dict[str, Any]
 Model = MinBertModel | MinBertForMultiTask
-# Texts of a row: one, two, or words.
-TextRow = Any
+TextRow = Any  # texts of a row: one, two, or words
 
-# The name for all tasks that take the given texts.
-ALL = "all"
 # What a task says of its vectors.
 OF_VECTORS = ("pooling", "pooling_layer", "truncation", "max_length", "normalizes_vectors")
 ENDS = ("Cc", "Zl", "Zp")  # control characters, and separators of lines and paragraphs
@@ -119,30 +116,24 @@ class Source:
                         )
         if task is None or not has_pairs:
             return self.lines
-        return list(make_rows(self.lines, task, is_given=self.is_given))
+        pairs = []
+        rest = iter(self.lines)
+        for number, line in enumerate(rest, start=1):
+            columns = line.split("\t")
+            if len(columns) == 1 and self.is_given:  # two texts of a command line are a row
+                columns += islice(rest, 1)
+            if len(columns) != task.num_texts or not all(map(str.strip, columns)):
+                raise ValueError(
+                    f"row {number} has {len(columns)} text(s), but the task takes a pair: two "
+                    "columns separated by a tab, or two texts on the command line"
+                )
+            pairs.append(tuple(columns))
+        return pairs
 
 
 def stored_columns(task: MinBertTask | None) -> tuple[str, ...]:
     """Return the columns of the texts that a task was trained on; none if they are unknown."""
     return tuple((getattr(task, "data_keys", None) or {}).get("text_columns", ()))
-
-
-def make_rows(texts: Iterable[str], task: MinBertTask, *, is_given: bool) -> Iterator[TextRow]:
-    """Yield the texts of a line with tabs as a row of a task that takes several.
-
-    Two texts that are ``given`` on a command line are a row.
-    """
-    rest = iter(texts)
-    for number, text in enumerate(rest, start=1):
-        columns = text.split("\t")
-        if len(columns) == 1 and is_given:
-            columns += islice(rest, 1)
-        if len(columns) != task.num_texts or not all(map(str.strip, columns)):
-            raise ValueError(
-                f"row {number} has {len(columns)} text(s), but the task takes a pair: two columns "
-                "separated by a tab, or two texts on the command line"
-            )
-        yield tuple(columns)
 
 
 def run(args: SimpleNamespace) -> None:
@@ -185,7 +176,12 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
             f"{where} has no tasks to predict; it has vectors: give --embed"
         )
     source = Source(args)
-    names = parse_names(args.task, model.config.tasks or {})
+    names: list[str] | None = None  # of several tasks; one is predicted alone
+    if args.task and args.task not in (model.config.tasks or {}):
+        if args.task == "all":  # that take the given texts
+            names = []
+        elif "," in args.task:
+            names = list(dict.fromkeys(name.strip() for name in args.task.split(",")))
     if not args.explain and args.format == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
@@ -214,24 +210,14 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
     )
 
 
-def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
-    """Return the tasks that ``--task`` names; None for one, which is predicted alone.
-
-    ``all`` is an empty list, unless a task has this name.
-    """
-    if task is None or task in known:
-        return None
-    if task == ALL:
-        return []
-    names = [name.strip() for name in task.split(",")]
-    return list(dict.fromkeys(names)) if len(names) > 1 else None
-
-
 def predict_several(
     model: MinBertForMultiTask, args: SimpleNamespace, source: Source, names: Sequence[str]
 ) -> Iterator[Row]:
     """Read the rows of several tasks, and predict them; without names all that take the texts."""
-    specs = {name: model.config.task(name) for name in names or find_predicted(model)}
+    known = (
+        names or model.choose_tasks([]) or model.choose_tasks([], list(model.config.tasks or {}))
+    )
+    specs = {name: model.config.task(name) for name in known}
     if source.has_words and not all(spec.is_token_level for spec in specs.values()):
         tagged = [name for name, spec in specs.items() if spec.is_token_level]
         advice = f"give --task {','.join(tagged)}" if tagged else "give a file of texts"
@@ -246,11 +232,6 @@ def predict_several(
         print(f"predicting {', '.join(chosen)}{left_out}", file=sys.stderr)
     predictions = model.predict_all_stream(rows, chosen, show_progress=args.show_progress)
     return join(predictions, map(name_texts, rows), nested=args.format == "jsonl")
-
-
-def find_predicted(model: MinBertForMultiTask) -> list[str]:
-    """Return the tasks that predict texts, or refuse the model if none does."""
-    return model.choose_tasks([]) or model.choose_tasks([], list(model.config.tasks or {}))
 
 
 def choose_reader(specs: Sequence[MinBertTask], source: Source) -> MinBertTask:

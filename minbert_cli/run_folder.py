@@ -151,8 +151,17 @@ def check_same_run(
     output_dir: AnyPath, settings: Mapping[str, Any], *, resume: bool = True
 ) -> None:
     """Check that a folder is free, or has this run, which is to ``resume``."""
-    _check_writable(output_dir)
-    folder = Path(output_dir)
+    if not str(output_dir):
+        raise ValueError("output_dir is empty; name a folder, as in runs/mine")
+    folder, kinds = Path(output_dir), (OSError, ValueError)
+    with named_errors(f"output_dir={str(output_dir)!r}", "name another folder", kinds):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            folder.lstat()  # fails for a name that no folder can have
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise ValueError(f"{str(existing)!r} is a file")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise ValueError(f"{str(existing)!r} cannot be written")
     if is_free(folder):
         return
     run, where = read_run(folder), f"output_dir={str(folder)!r}"
@@ -212,22 +221,6 @@ def find_changed_data(run: RunRecord | None, fingerprints: Mapping[str, str]) ->
     """List the data that are not those of a run, if there is one."""
     before = {} if run is None else run.data
     return sorted(name for name in before if before[name] != fingerprints.get(name))
-
-
-def _check_writable(output_dir: AnyPath) -> None:
-    """Check that a folder can be written, or be made in the first of its parents that exists."""
-    if not str(output_dir):
-        raise ValueError("output_dir is empty; name a folder, as in runs/mine")
-    folder = Path(output_dir)
-    where, kinds = f"output_dir={str(output_dir)!r}", (OSError, ValueError)
-    with named_errors(where, "name another folder", kinds):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            folder.lstat()  # fails for a name that no folder can have
-        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not existing.is_dir():
-            raise ValueError(f"{str(existing)!r} is a file")
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise ValueError(f"{str(existing)!r} cannot be written")
 
 
 def is_free(folder: Path) -> bool:

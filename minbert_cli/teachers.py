@@ -36,7 +36,6 @@ from modeling_minbert.texts import Encoded
 from trainers import PROBLEMS, Distillation, replaced_when_done
 from trainers.data.rows import IGNORED_LABEL
 
-TOKEN_COLUMNS = ("input_ids", "token_type_ids")
 Outputs = NDArray[np.float32]
 
 
@@ -110,7 +109,7 @@ class Teaching:
                 columns = rows[name].training_texts()
                 values, train = list(lessons.values()), encoded[name]["train"]
                 if PROBLEMS[kind].teaching == "tokens":
-                    columns = [train[column][:] for column in TOKEN_COLUMNS]
+                    columns = [train[column][:] for column in ("input_ids", "token_type_ids")]
                     longest, has_words = max(map(len, columns[0])), "words" in train.column_names
                     for place, teacher in enumerate(lessons):
                         problem = self._compare_tokens(teacher, longest, tokenizer)

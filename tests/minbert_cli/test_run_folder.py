@@ -119,11 +119,11 @@ def test_a_folder_has_one_writer(tmp_path):
 def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
     recipe = small_run.make_recipe(tmp_path) | {"model_name_or_path": "owner/name"}
     recipe["model_config"] = {}
-    with open_run("finetune", QUICKSTART, recipe) as run:
+    with open_run("finetune", QUICKSTART, recipe, is_command=False, is_dry=False) as run:
         start_run(run.output_dir, run.settings, {}, {"model_name_or_path": "abc"})
 
     recipe["resume_from_checkpoint"] = "true"
-    with open_run("finetune", QUICKSTART, recipe) as run:
+    with open_run("finetune", QUICKSTART, recipe, is_command=False, is_dry=False) as run:
         assert run.arguments.revision == "abc"
         assert run.settings["revision"] is None
 
@@ -131,7 +131,7 @@ def test_a_run_goes_on_from_the_commit_of_its_model(tmp_path):
 def test_a_run_within_another_one_of_the_process_is_refused(tmp_path):
     small_run.write_files(tmp_path)
     recipe = small_run.make_recipe(tmp_path)
-    with open_run("finetune", QUICKSTART, recipe, is_dry=True) as run:
+    with open_run("finetune", QUICKSTART, recipe, is_command=False, is_dry=True) as run:
         for start in (minbert.finetune, minbert.check):
             with pytest.raises(ValueError, match="would draw from the same random state"):
                 start(recipe)
