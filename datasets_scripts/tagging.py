@@ -288,9 +288,9 @@ class TagFormat(RowFormat):
         scheme = self._find_scheme(splits["train"], tags)
         names = tuple(labels or list_tags(tags, scheme))
         spans = [name for name in names if name != OUTSIDE]
-        has_ends = any(name[:2] not in ("B-", "I-") for name in spans)
-        has_ends |= any(f"B-{name[2:]}" not in spans for name in spans)  # as in IOB1
-        if scheme == "spans" and has_ends and all(map(SPAN_TAG.match, spans)):
+        missing = {f"B-{name[2:]}" for name in spans}.difference(spans)  # in IOB1
+        has_others = bool(missing) | any(name[:2] not in ("B-", "I-") for name in spans)
+        if scheme == "spans" and has_others and all(map(SPAN_TAG.match, spans)):
             names = list_tags(names, scheme)
         # without any valid sentence, their problems are reported with the rows
         if tags:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # predicting does not load what training needs
 
 logger = logging.getLogger(__name__)
 
+# Files of a checkpoint that hold a JSON object.
 JSON_FILES = (
     "config.json",
     "tokenizer.json",
@@ -43,8 +44,10 @@ JSON_FILES = (
     "special_tokens_map.json",
     "model.safetensors.index.json",
 )
-MIN_TOKENS = 3  # special tokens of a row, which leave no room for text
-ROW_LENGTH = 128  # tokens of a row by default
+# Special tokens of a row, which leave no room for text.
+MIN_TOKENS = 3
+# Tokens of a row by default.
+ROW_LENGTH = 128
 
 
 def load_pretrained(
@@ -72,18 +75,7 @@ def load_pretrained(
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
     what = where + (of_hub if is_hub_id else " cannot be loaded")
     with named_errors(what, _find_other(path), kinds):
-        folder = Path(path)
-        if not folder.exists() and not is_hub_id:
-            raise FileNotFoundError("there is no such folder")
-        is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
-        if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
-            raise FileNotFoundError(f"it has no {CONFIG_NAME}")
-        for file in JSON_FILES:
-            if (folder / file).is_file():
-                read_object(folder / file)
-        for weights in folder.glob("model*.safetensors") if is_model else ():
-            # of a file that it may not read, safetensors says there is none
-            weights.open("rb").close()
+        _check_files(loader, Path(path), is_hub_id=is_hub_id)
         if issubclass(loader, AutoTokenizer):
             return _load_tokenizer(path, **kwargs)
         if not issubclass(loader, PreTrainedModel):
@@ -119,6 +111,20 @@ def _find_other(path: str) -> str:
         "give the folder or the Hub id of a checkpoint, such as google-bert/bert-base-uncased; "
         f"an id needs the network the first time{suggest(path, others) if others else ''}"
     )
+
+
+def _check_files(loader: type[Any], folder: Path, *, is_hub_id: bool) -> None:
+    """Check the JSON files of a folder, if there is one; an id of the Hub has none."""
+    if not folder.exists() and not is_hub_id:
+        raise FileNotFoundError("there is no such folder")
+    is_model = issubclass(loader, PreTrainedModel | PreTrainedConfig)
+    if is_model and folder.is_dir() and not (folder / CONFIG_NAME).is_file():
+        raise FileNotFoundError(f"it has no {CONFIG_NAME}")
+    for name in JSON_FILES:
+        if (folder / name).is_file():
+            read_object(folder / name)
+    for weights in folder.glob("model*.safetensors") if is_model else ():
+        weights.open("rb").close()  # of a file that it may not read, safetensors says there is none
 
 
 def _load_tokenizer(path: str, **kwargs: Any) -> Any:

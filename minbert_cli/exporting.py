@@ -180,7 +180,27 @@ def save_tokenizer(model: Any, checkpoint: str, folder: Path) -> Any:
     return tokenizer
 
 
-WITHOUT_TASK = {  # why a format takes no task
+def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precision: str) -> str:
+    """Write a model with one or all of its tasks as ONNX; compare if ONNX Runtime is installed."""
+    if precision == "int8" and find_spec("onnxruntime") is None:
+        raise ValueError(
+            "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
+        )
+    tokenizer = model.tokenizer = save_tokenizer(model, checkpoint, folder)
+    path = export_onnx(model, folder, task=task)
+    compared = compare(path, model, task, tokenizer)
+    if precision == "int8":
+        size = path.stat().st_size
+        quantize(path)
+        compared = compare(path, model, task, tokenizer, is_int8=True)
+        compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
+    # for programs without minBERT: ONNX Runtime and the tokenizer need no code of it
+    model.config.to_transformers().save_pretrained(folder)
+    return f"{path.name}: {compared}"
+
+
+# Why a format takes no task.
+WITHOUT_TASK = {
     "transformers": "transformers has no class for the heads of tasks",
     "minbert": "a checkpoint has all its tasks",
 }
@@ -215,21 +235,7 @@ def write(
 ) -> str:
     """Write a model in a format; return a line about it."""
     if to == "onnx":
-        if precision == "int8" and find_spec("onnxruntime") is None:
-            raise ValueError(
-                "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
-            )
-        tokenizer = model.tokenizer = save_tokenizer(model, checkpoint, folder)
-        path = export_onnx(model, folder, task=task)
-        compared = compare(path, model, task, tokenizer)
-        if precision == "int8":
-            size = path.stat().st_size
-            quantize(path)
-            compared = compare(path, model, task, tokenizer, is_int8=True)
-            compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
-        # for programs without minBERT: ONNX Runtime and the tokenizer need no code of it
-        model.config.to_transformers().save_pretrained(folder)
-        return f"{path.name}: {compared}"
+        return to_onnx(model, checkpoint, folder, task, precision)
     if to == "sentence-transformers":
         is_multi_task = isinstance(model, MinBertForMultiTask)
         if task is not None and not model.config.tasks:
@@ -253,7 +259,7 @@ def write(
         if precision == "int8":
             model.quantize()
         model.save_pretrained(folder)
-        megabytes = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
-        summary = f"with weights in {precision}, {megabytes:.1f} MB"
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+        summary = f"with weights in {precision}, {size:.1f} MB"
     save_tokenizer(model, checkpoint, folder)
     return f"{type(model).__name__} {summary}"

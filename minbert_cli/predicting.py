@@ -5,7 +5,7 @@ import html
 import json
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from itertools import islice
 from types import SimpleNamespace
@@ -176,12 +176,7 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
             f"{where} has no tasks to predict; it has vectors: give --embed"
         )
     source = Source(args)
-    names: list[str] | None = None  # of several tasks; one is predicted alone
-    if args.task and args.task not in (model.config.tasks or {}):
-        if args.task == "all":  # that take the given texts
-            names = []
-        elif "," in args.task:
-            names = list(dict.fromkeys(name.strip() for name in args.task.split(",")))
+    names = parse_names(args.task, model.config.tasks or {})
     if not args.explain and args.format == "html":
         raise ValueError(
             f"--output {args.output}: a page has explained predictions; give --explain"
@@ -208,6 +203,19 @@ def predict(model: Model, args: SimpleNamespace) -> Iterator[Row]:
         (row if isinstance(row, dict) else {"labels": row}) | name_texts(texts)
         for row, texts in zip(predictions, rows, strict=True)
     )
+
+
+def parse_names(task: str | None, known: Collection[str]) -> list[str] | None:
+    """Return the tasks that ``--task`` names; None for one, which is predicted alone.
+
+    ``all`` is an empty list, unless a task has this name.
+    """
+    if task is None or task in known:
+        return None
+    if task == "all":
+        return []
+    names = [name.strip() for name in task.split(",")]
+    return list(dict.fromkeys(names)) if len(names) > 1 else None
 
 
 def predict_several(

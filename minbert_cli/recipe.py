@@ -17,11 +17,13 @@ from .command_line import expand_path
 
 Keys = dict[str, Any]  # of a recipe, by name or dotted path
 # The keys whose values are paths, at any level of a recipe.
-PATHS = {
-    *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file", "hub_id"),
-    *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
-    *("output_dir", "resume_from_checkpoint"),
-}
+PATHS = frozenset(
+    (
+        *("data_dir", "train_file", "validation_file", "test_file", "unlabeled_file", "hub_id"),
+        *("model_name_or_path", "tokenizer_name_or_path", "teacher", "base"),
+        *("output_dir", "resume_from_checkpoint"),
+    )
+)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -88,6 +90,8 @@ def read_value(text: str) -> Any:
         raise yaml.YAMLError("too many levels") from None
     # of PyYAML's constructors, for a value that its explicit tag does not allow: !!bool maybe
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, UnicodeError):
+            raise
         raise yaml.YAMLError(f"a tag does not fit its value: {error}") from error
 
 
@@ -276,11 +280,7 @@ def fill_arguments(
         mapping, is_text = recipe.get(name), str in list_members(known[name])
         is_value = is_text or not words or words[0] == "null" or words[0].startswith("{")
         if isinstance(mapping, dict) and not is_value:
-            chosen = [part.strip() for part in ",".join(words).split(",") if part.strip()]
-            for key in chosen:
-                if key not in mapping:
-                    raise UsageError(f"{flag}: the recipe has no {key!r}{suggest(key, mapping)}")
-            given[name] = {key: mapping[key] for key in chosen}
+            given[name] = select(flag, mapping, ",".join(words))
         else:
             given |= expand_paths({name: read_flag(flag, words, known[name])})
     kept = drop_replaced(recipe, given, *argument_classes)
@@ -308,6 +308,15 @@ def drop_replaced(recipe: Keys, changes: Keys, *argument_classes: type[Any]) -> 
             if changes.get(key) not in (None, "null"):
                 dropped |= {*replaced} - changed
     return {name: value for name, value in recipe.items() if name not in dropped}
+
+
+def select(flag: str, mapping: Keys, text: str) -> Keys:
+    """Return the part of a mapping of a recipe that a flag names, as in ``--tasks sst,sts``."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in mapping:
+            raise UsageError(f"{flag}: the recipe has no {name!r}{suggest(name, mapping)}")
+    return {name: mapping[name] for name in names}
 
 
 def list_members(kind: Any) -> tuple[Any, ...]:

@@ -15,7 +15,14 @@ from minbert_cli.checkpoints import check_row_length, choose_length
 from modeling_minbert import TASKS, MinBertConfig, MinBertForMultiTask, MinBertTask, parse_task
 from modeling_minbert.heads import Pretrained, Suggestion
 from modeling_minbert.losses import WEIGHTS
-from trainers import PROBLEMS, Choice, TaskTraining, check_arguments, list_metrics, make_problems
+from trainers import (
+    PROBLEMS,
+    Choice,
+    TaskTraining,
+    check_arguments,
+    list_metrics,
+    make_problems,
+)
 
 if TYPE_CHECKING:  # few recipes have text
     from minbert_cli.text_tasks import RecipeText
@@ -292,6 +299,26 @@ def check_recipe(
     specs = {name: config.task(name) for name in arguments.tasks}
     kinds = {name: spec.problem_type for name, spec in specs.items()}
     problems = make_problems(kinds, specs, {name: task.metrics for name, task in tasks.items()})
+    _check_unlabeled(arguments, tasks, specs)
+    glue = [name for name, task in tasks.items() if task.in_glue]
+    auxiliary = [name for name, keys in arguments.tasks.items() if keys.get("auxiliary")]
+    args.keep_last_without(list_metrics(problems, glue, auxiliary))
+    check_arguments(args, problems, glue, auxiliary=auxiliary)
+    arguments.make_callbacks(args)
+    methods = arguments.make_methods()
+    if start is not None:
+        with torch.device("meta"):  # without memory for weights
+            model = MinBertForMultiTask(config)
+        prepare_weights(arguments, model)
+        for method in methods:
+            method.prepare(model, args)
+    return tasks, texts
+
+
+def _check_unlabeled(
+    arguments: FinetuneArguments, tasks: Mapping[str, RecipeTask], specs: Mapping[str, MinBertTask]
+) -> None:
+    """Check that tasks can learn from their rows without labels."""
     for name, task in tasks.items():
         if task.data.unlabeled_file is None:
             continue
@@ -310,19 +337,6 @@ def check_recipe(
                 f"{where} does not go with a loss that compares the labels of a batch, of which "
                 "some rows would have none; choose another loss, or remove unlabeled_file"
             )
-    glue = [name for name, task in tasks.items() if task.in_glue]
-    auxiliary = [name for name, keys in arguments.tasks.items() if keys.get("auxiliary")]
-    args.keep_last_without(list_metrics(problems, glue, auxiliary))
-    check_arguments(args, problems, glue, auxiliary=auxiliary)
-    arguments.make_callbacks(args)
-    methods = arguments.make_methods()
-    if start is not None:
-        with torch.device("meta"):  # without memory for weights
-            model = MinBertForMultiTask(config)
-        prepare_weights(arguments, model)
-        for method in methods:
-            method.prepare(model, args)
-    return tasks, texts
 
 
 def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) -> None:

@@ -40,7 +40,8 @@ INTERRUPTED = "interrupted; --resume_from_checkpoint true continues from the las
 # A command line, [recipe.yaml] [--flag value ...], or the recipe itself.
 Given: TypeAlias = Sequence[str] | Mapping[str, Any]
 Made = TypeVar("Made")
-ONLY_RUN = threading.Lock()  # random state and the output of libraries are those of the process
+# Random state and the output of libraries are those of the process.
+ONLY_RUN = threading.Lock()
 if hasattr(os, "register_at_fork"):  # a child is a process of its own
     os.register_at_fork(after_in_child=lambda: globals().update(ONLY_RUN=threading.Lock()))
 
@@ -169,20 +170,10 @@ class Run:
                 + ("new weights" if start is None else f"from {start}")
             )
             training = describe_size(trainer)
-            blocks = (header, facts.describe_choices(), training, facts.describe_notes())
-            print("\n\n".join(filter(None, blocks)), end="\n\n")
+            shown = (header, facts.describe_choices(), training, facts.describe_notes())
+            print("\n\n".join(filter(None, shown)), end="\n\n")
         if self.is_dry:
-            print()
-            for task, splits in encoded.items():
-                # a pre-training evaluates only some of its training rows
-                sampler: Any = trainer.train_sampler
-                sizes = {"train": sampler.sizes[task]}
-                sizes |= {split: len(rows) for split, rows in splits.items() if split != "train"}
-                shown = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
-                kind, source = trainer.problems[task].problem_type, facts.data[task]
-                print(f"{task}: {kind}, {source}, {shown} rows")
-                if skipped := facts.bad_rows.get(task):
-                    print(f"{task}: {len(skipped):,} invalid rows are skipped")
+            self.describe_rows()
             return
         if not self.arguments.verbose:
             self.cleanup.callback(show_progress(trainer).close)
@@ -190,6 +181,20 @@ class Run:
             run_folder.check_shared(output_dir, self.args)
         self.reading.close()
         self.has_started = True
+
+    def describe_rows(self) -> None:
+        """Print of each task its data and the numbers of its rows."""
+        print()
+        for task, splits in self.encoded.items():
+            # a pre-training evaluates only some of its training rows
+            sampler: Any = self.trainer.train_sampler
+            sizes = {"train": sampler.sizes[task]}
+            sizes |= {split: len(rows) for split, rows in splits.items() if split != "train"}
+            shown = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+            kind, source = self.trainer.problems[task].problem_type, self.facts.data[task]
+            print(f"{task}: {kind}, {source}, {shown} rows")
+            if skipped := self.facts.bad_rows.get(task):
+                print(f"{task}: {len(skipped):,} invalid rows are skipped")
 
     def train(self) -> None:
         """Train, and save the model, completely or not at all."""
@@ -212,15 +217,22 @@ class Run:
                 f"the run is complete; push it with `hf upload {name} {self.output_dir} "
                 "--exclude 'checkpoint-*'`"
             )
-            command = f"minbert {self.program}"
-            readable = readable_errors(command) if self.is_command else nullcontext()
-            with readable, named_errors("push_to_hub", advice):
+            readable = readable_errors(f"minbert {self.program}")
+            with (
+                readable if self.is_command else nullcontext(),
+                named_errors("push_to_hub", advice),
+            ):
                 self.trainer.push_to_hub()
 
 
 @contextmanager
 def open_run(
-    program: str, default_recipe: Path, given: Given, *, is_command: bool, is_dry: bool
+    program: str,
+    default_recipe: Path,
+    given: Given,
+    *,
+    is_command: bool = False,
+    is_dry: bool = False,
 ) -> Iterator[Run]:
     """Read and check the arguments of a run and its folder; then its context is the run.
 

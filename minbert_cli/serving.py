@@ -33,8 +33,10 @@ from modeling_minbert.rows import CPU_TOKENS, ONNX_SETTINGS, check_count
 
 logger = logging.getLogger(__name__)
 
-API_KEY = "MINBERT_API_KEY"  # the environment variable with the key of clients
-PATIENCE = 0.25  # seconds after which a call that waits looks whether its client is still there
+# The environment variable with the key of clients.
+API_KEY = "MINBERT_API_KEY"
+# Seconds after which a call that waits looks whether its client is still there.
+PATIENCE = 0.25
 
 # Types whose predictions are a label of a text or a pair, or a number.
 SCORED = ("paraphrase", "similarity", "contrastive")
@@ -53,7 +55,8 @@ NO_AND_YES = (
     ("negative", "positive"),
     ("label_0", "label_1"),
 )
-Texts = str | list[str | int | list[int]]  # token ids are accepted to be refused with a reason
+# Token ids are accepted to be refused with a reason.
+Texts = str | list[str | int | list[int]]
 Answer = Callable[[Request], Awaitable[Response]]
 Side = Literal["left", "right", "Left", "Right"]
 
@@ -176,6 +179,8 @@ class Server:
         )
         self.batches = prometheus_client.Counter("minbert_batches", "computed batches", **options)
         self.tokens = prometheus_client.Counter("minbert_tokens", "computed tokens", **options)
+
+    # Calls of the model
 
     async def compute(
         self, tasks: Sequence[str] | None, rows: Sequence[Any], **options: Any
@@ -306,13 +311,18 @@ async def embed(server: Server, body: Embed, task: str | None) -> object:
     return [row.tolist() for row in found.values[VECTORS]]
 
 
+def list_rows(given: str | list[Any]) -> tuple[list[Any], bool]:
+    """Return the rows of a body of ``predict``, and whether it is one row that is no list."""
+    is_one = isinstance(given, str) or all(isinstance(text, str) for text in given)
+    rows: list[Any] = [[given] if isinstance(given, str) else given] if is_one else list(given)
+    return [row[0] if len(row) == 1 and not isinstance(row, str) else row for row in rows], is_one
+
+
 async def predict(server: Server, body: Predict, task: str | None) -> object:
     """Answer as TEI: for each row its labels with their probabilities, best first."""
     refuse(body)
     task = server.find_task(task, lambda facts: facts["problem_type"] in LABELED)
-    is_one = isinstance(body.inputs, str) or all(isinstance(text, str) for text in body.inputs)
-    rows: list[Any] = [body.inputs] if is_one else list(body.inputs)
-    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
+    rows, is_one = list_rows(body.inputs)
     parameters = body.parameters or Parameters()
     own = FUNCTIONS.get(server.tasks[task]["problem_type"])
     if parameters.function_to_apply not in (None, own):
@@ -353,28 +363,32 @@ def find_positive(task: str, labels: Sequence[str]) -> str:
     raise RequestError(424, f"{named}; ask /tasks/{task}/predict", "Backend")
 
 
-async def rerank(server: Server, body: Rerank, task: str | None) -> object:
-    """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first.
-
-    Scores are in [0, 1], as those of other rerankers, or cosines.
-    """
-    refuse(body)
-    texts = body.list_texts()
-    if body.top_n is not None and body.top_n < 1:
-        raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
-    task = server.find_task(server.find_model(body.model, task), has_pairs)
+async def score_pairs(
+    server: Server, task: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[float], int]:
+    """Score pairs as other rerankers, in [0, 1], or by a cosine; also return their tokens."""
     facts = server.tasks[task]
     # whose probability is the score of a pair; None if there are no labels
     label = (facts["labels"] or [None])[-1]
     if facts["problem_type"] == "classification":
         label = find_positive(task, facts["labels"])
-    pairs = [(body.query, text) for text in texts]
     result = await server.compute([task], pairs, top_k=1 if label is None else 2)
     low, high = getattr(server.model.heads.get(task).task, "score_range", None) or (0, 1)
     scores = []
     for row in result.values[task]:
         score = next(each["score"] for each in row if each.get("label") == label)
         scores.append((score - low) / (high - low))
+    return scores, result.tokens
+
+
+async def rerank(server: Server, body: Rerank, task: str | None) -> object:
+    """Answer as Cohere and Jina, or as TEI if ``texts`` are given, best first."""
+    refuse(body)
+    texts = body.list_texts()
+    if body.top_n is not None and body.top_n < 1:
+        raise RequestError(422, f"top_n={body.top_n} must be 1 or more")
+    task = server.find_task(server.find_model(body.model, task), has_pairs)
+    scores, tokens = await score_pairs(server, task, [(body.query, text) for text in texts])
     order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]
     shown: list[dict[str, object]]
     if body.texts is not None:
@@ -386,7 +400,7 @@ async def rerank(server: Server, body: Rerank, task: str | None) -> object:
         "id": f"{time.time_ns():x}",
         "model": f"{server.name}/{task}",
         "results": [{"index": at, "relevance_score": scores[at]} | shown[at] for at in order],
-        "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens},
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
     }
 
@@ -416,6 +430,9 @@ ENDPOINTS = (
     Endpoint("/tasks/{task}", Predict, predict, "predict, for clients of Hugging Face"),
     *(each._replace(path=f"/tasks/{{task}}{each.path}") for each in TEI),
 )
+
+
+# Requests
 
 
 async def wait_for(answer: Awaitable[object], request: Request, seconds: float) -> object:
@@ -602,16 +619,19 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         default = choose_tokens(model)
     own = model.config.embedding
     refuses = own.missing or (own.default_prompt_name and not own.pools_prompt)
-    longest = model.config.longest_sequence
-    if not (refuses and model.list_tasks()):
+    serves_vectors = not (refuses and model.list_tasks())
+    if serves_vectors:
         model.encode("The first call prepares the weights.")
-        longest = model._plan().vectors.encoding.max_length
     settings.max_tokens = settings.max_tokens or default
     facts = {
         "model_id": path.resolve().name,
         "model_dtype": precision,
         "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
-        "max_input_length": longest,
+        "max_input_length": (
+            model._plan().vectors.encoding.max_length
+            if serves_vectors
+            else model.config.longest_sequence
+        ),
         "max_batch_tokens": settings.max_tokens,
         "max_concurrent_requests": settings.max_rows,
         "max_client_batch_size": settings.max_rows_per_request,

@@ -81,16 +81,7 @@ def read_table(
     from datasets_scripts import TaskData, load_format
 
     stored = getattr(task, "data_keys", None) or {}
-    columns = named or tuple(stored.get("text_columns", ()))
-    # the type of the rows, None for lists of words, and how many columns there must be
-    kind: str | None = "contrastive"
-    count = 1
-    if task is not None and not is_single:
-        count = task.num_texts
-        if task.answers_questions:
-            kind, columns, count = task.problem_type, columns or ("question", "context"), 2
-        elif task.is_token_level:
-            kind, columns, count = None, columns or ("tokens",), 1
+    kind, columns, count = find_columns(named, stored, None if is_single else task)
     suffix = find_suffix(path)
     is_squad = suffix == ".json" and kind == "question_answering"
     if named and len(named) != count and (is_squad or suffix == CONLL):
@@ -136,6 +127,25 @@ def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
     words = row if isinstance(row, list) else [row]
     is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
     return row, record.problem or ("" if is_text else f"no text and no words in {column!r}")
+
+
+def find_columns(
+    named: tuple[str, ...], stored: Mapping[str, Any], task: MinBertTask | None
+) -> tuple[str | None, tuple[str, ...], int]:
+    """Find the columns of the rows of a task, or of single texts without one.
+
+    Returns:
+        The type of the rows, None for lists of words; the columns of texts; and how many columns
+        there must be.
+    """
+    columns, any_texts = named or tuple(stored.get("text_columns", ())), "contrastive"
+    if task is None:
+        return any_texts, columns, 1
+    if task.answers_questions:
+        return task.problem_type, columns or ("question", "context"), 2
+    if task.is_token_level:
+        return None, columns or ("tokens",), 1
+    return any_texts, columns, task.num_texts
 
 
 def choose_columns(
