@@ -288,9 +288,7 @@ class TagFormat(RowFormat):
         scheme = self._find_scheme(splits["train"], tags)
         names = tuple(labels or list_tags(tags, scheme))
         spans = [name for name in names if name != OUTSIDE]
-        missing = {f"B-{name[2:]}" for name in spans}.difference(spans)  # in IOB1
-        has_others = bool(missing) | any(name[:2] not in ("B-", "I-") for name in spans)
-        if scheme == "spans" and has_others and all(map(SPAN_TAG.match, spans)):
+        if scheme == "spans" and not _are_iob2(spans) and all(map(SPAN_TAG.match, spans)):
             names = list_tags(names, scheme)
         # without any valid sentence, their problems are reported with the rows
         if tags:
@@ -380,6 +378,12 @@ class TagFormat(RowFormat):
         if any(map(is_numeral, names.values())):
             return tags
         return [names.get(tag, tag) for tag in tags]
+
+
+def _are_iob2(spans: list[str]) -> bool:
+    """Return whether tags of spans are those of IOB2, not of BIOES, nor of IOB1 without a B-."""
+    starts = {f"B-{name[2:]}" for name in spans}
+    return starts <= {*spans} and all(name[:2] in ("B-", "I-") for name in spans)
 
 
 # Tagged words
