@@ -162,7 +162,7 @@ def plan_row(
             if first in FROM_PRETRAINING and (first not in SHARED or key in changes):
                 raise ValueError(
                     f"{where}: {key} is set by its pre-training; write it into the overrides of "
-                    "pretrain"
+                    "pretrain, and of each row without one"
                 )
         after = plan_pretraining(
             f"{where}: pretrain", (general, flags), pretraining, arguments.output_dir
@@ -190,7 +190,9 @@ def plan_pretraining(
     base = _find_base(where, step.get("base"))
     recipe = read_recipe(base)
     for part in general:
-        recipe = _change(where, recipe, {key: part[key] for key in SHARED if key in part})
+        # a revision is that of the model beside it
+        shared = [key for key in SHARED if key != "revision" or "model_name_or_path" in part]
+        recipe = _change(where, recipe, {key: part[key] for key in shared if key in part})
     recipe = _change(where, recipe, changes)
     title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
     folder = Path(output_dir, "pretrained", title)

@@ -69,15 +69,15 @@ def serve(
     SIGTERM finishes what was accepted.
     """  # noqa: D301  \b keeps the lines of a paragraph
     settings = SimpleNamespace(**locals())
-    has_cuda = uses_cuda(checkpoint, device)
-    if has_cuda and (workers or 1) > 1:
-        raise typer.BadParameter(
-            f"--workers {workers}: CUDA does not survive a fork; use one worker, or --device cpu"
-        )
     try:
         import joblib
         import uvicorn
 
+        has_cuda = uses_cuda(checkpoint, device)
+        if has_cuda and (workers or 1) > 1:
+            raise typer.BadParameter(
+                f"--workers {workers}: CUDA does not survive a fork; use one, or --device cpu"
+            )
         cores = joblib.cpu_count()  # that this process may use, also in a container
         count = workers or (1 if has_cuda or not hasattr(os, "fork") else cores)
         settings.threads = max(1, cores // count)

@@ -458,7 +458,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
         check_classifier(loaded[0], loaded[1]["missing_keys"], path)
         if any(name.endswith("pooler.dense.weight") for name in loaded[1]["missing_keys"]):
             weight = loaded[0].base_model.pooler.dense.weight
-            loaded[0].base_model.new_pooler = None if weight.is_inference() else weight._version
+            loaded[0].base_model.new_pooler = weight.detach().flatten()[:64].clone()
         before = stored.get("tasks") or {}
         if hasattr(loaded[0], "heads") and before not in ({}, loaded[0].config.tasks):
             from .families import check_meanings

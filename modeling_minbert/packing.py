@@ -495,7 +495,8 @@ class MinBertPackedMixin(nn.Module):
         precision = find_predicting(self).precision
         if precision == "bfloat16":
             return torch.autocast(hidden.device.type, torch.bfloat16)
-        if precision == "int8" or (precision == "float32" and hidden.dtype != torch.float32):
+        is_lost = precision == "int8" and not self.is_int8
+        if is_lost or (precision == "float32" and hidden.dtype != torch.float32):
             warn_once(
                 f"{precision} is not computed, but the precision of the weights: that needs a CPU, "
                 "sdpa as attn_implementation, no padding before a text, and an encoder without "

@@ -501,8 +501,8 @@ class MinBertVectors(Generic[Vectors]):
     base_model: Any
     # Whether a folder of sentence-transformers might say how, which could not be read.
     _guesses_pooling = False
-    # The version of the weights of a pooler that the checkpoint does not have.
-    new_pooler: int | None = None
+    # The first weights of a pooler that the checkpoint does not have.
+    new_pooler: Any = None
     _embedder: Any  # returns what makes vectors by a plan
     _compute_rows: Any  # as that of `MinBertPredicting`
     _join: Any  # joins vectors, which have a size if there are none
@@ -697,7 +697,10 @@ class MinBertVectors(Generic[Vectors]):
         pooler, new = self.base_model.pooler, getattr(self.base_model, "new_pooler", None)
         if pooler is None:
             raise ValueError("pooling='pooler', but this model was made without a pooler")
-        if new is not None and new == pooler.dense.weight._version:  # training would change it
+        if new is None or hasattr(pooler.dense, "base_layer"):  # of an adapter, which is trained
+            return
+        now = pooler.dense.weight.detach().flatten()[: len(new)].cpu()
+        if len(now) and now.equal(new.cpu().to(now.dtype)):  # training would have changed them
             raise ValueError(
                 f"pooling='pooler', but {self.name_or_path} has no pooler, and a new one gives "
                 "random vectors: use another pooling, or train it first"

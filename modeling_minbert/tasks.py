@@ -63,7 +63,6 @@ class LazyTypes(Mapping[str, type[Kind]]):
 TASKS = LazyTypes[MinBertTask](get_args(ProblemType), lambda name: load_types(name)[name][0])
 
 
-@remember
 def check_name(name: str) -> str:
     """Return the name of a task, or refuse it."""
     # The heads are attributes of their container, and must not hide its own ("get", "train").
@@ -75,6 +74,7 @@ def check_name(name: str) -> str:
     return name
 
 
+@remember
 def parse_task(name: str, values: Fields) -> MinBertTask:
     """Build a task from its fields; the message of a ValueError names it."""
     check_name(name)

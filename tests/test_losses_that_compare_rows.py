@@ -65,7 +65,9 @@ def test_evaluations_of_one_row_at_a_time_are_refused(tmp_path, head):
         make_trainer(tmp_path, head, held_out=make_rows(head), per_device_eval_batch_size=1)
 
 
-@pytest.mark.parametrize(("count", "batch", "sizes"), [(9, 8, [7, 2]), (3, 2, [3]), (8, 4, [4, 4])])
+@pytest.mark.parametrize(
+    ("count", "batch", "sizes"), [(9, 8, [7, 2]), (3, 2, [3]), (8, 4, [4, 4]), (7, 2, [4, 3])]
+)
 def test_no_row_is_evaluated_alone(tmp_path, count, batch, sizes):
     held_out = make_rows("pairs", count)
     trainer = make_trainer(
@@ -82,6 +84,7 @@ def test_no_row_is_evaluated_alone(tmp_path, count, batch, sizes):
             scores, torch.arange(len(part)), reduction="sum"
         ).item()
     assert loss == pytest.approx(expected / count, abs=1e-4)
+    assert len(trainer.predict_task("own", held_out.select([0]))) == 1  # a row that has no others
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ def test_pre_training_shares_start_and_data(plan):
     assert recipe["revision"] is None
     assert before["data_dir"] == recipe["data_dir"] == "data"
     assert (before["weight_decay"], recipe["weight_decay"]) == (0.01, 0.1)
+    (row,) = plan({"a": {"pretrain": {"base": "text.yaml"}}}, "--revision", "branch")
+    assert read(row.runs[42].after)["revision"] is None  # of a new model
 
 
 TEXT = {"base": "text.yaml"}

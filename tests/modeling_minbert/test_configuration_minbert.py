@@ -333,3 +333,14 @@ def test_configurations_with_equal_values_do_not_share_them():
 
     again = {"tone": {"problem_type": "classification", "labels": ["down", "up"]}}
     assert MinBertConfig(tasks=again).task("tone").labels == ["down", "up"]
+
+
+def test_a_task_that_was_checked_is_not_checked_again(monkeypatch):
+    values = {"problem_type": "classification", "labels": ["a", "b"]}
+    task = parse_task("mine", values)
+    monkeypatch.setattr("modeling_minbert.tasks.check_name", None)
+
+    again = parse_task("mine", values)
+
+    assert again == task
+    assert again.labels is not values["labels"]

@@ -339,10 +339,12 @@ def test_the_best_weights_of_a_resumed_run_are_its_own(tmp_path):
     for name, rate in (("one", 0.01), ("two", 0.02)):
         folder = str(tmp_path / name)
         tiny.make_trainer(folder, max_steps=2, learning_rate=rate, **options).train()
-    trainer = tiny.make_trainer(tmp_path / "two", max_steps=2, **options)
+    checkpoint = str(tmp_path / "one" / "checkpoint-2")
 
-    trainer.train(str(tmp_path / "one" / "checkpoint-2"))
-
+    with pytest.raises(ValueError, match="choose another output_dir"):
+        tiny.make_trainer(tmp_path / "two", max_steps=3, **options).train(checkpoint)
+    trainer = tiny.make_trainer(tmp_path / "three", max_steps=2, **options)
+    trainer.train(checkpoint)
     assert trainer.state.best_model_checkpoint.startswith(str(tmp_path / "one"))
 
 

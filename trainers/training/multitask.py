@@ -224,7 +224,8 @@ class MultiTaskTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         rows: int = eval_dataset.fit_rows(self.args.eval_batch_size)  # its longest come first
-        if any(needs_rows(self.problems[task]) for task in eval_dataset.sizes):
+        is_several = len(eval_dataset) > 1
+        if is_several and any(needs_rows(self.problems[task]) for task in eval_dataset.sizes):
             # about as many, so that the last one is not alone
             sizes = chain(range(rows, 1, -1), count(rows + 1))
             rows = next(size for size in sizes if len(eval_dataset) % size != 1)
@@ -306,9 +307,19 @@ class MultiTaskTrainer(Trainer):
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
-        best, known = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}", self._resumed
-        if known is not None and (folder := Path(known).absolute().parent / best).is_dir():
-            self.state.best_model_checkpoint = str(folder)
+        best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+        output_dir = Path(str(self.args.output_dir))
+        own = None if self._resumed is None else Path(self._resumed).absolute().parent / best
+        if own is not None and own.is_dir():
+            other = output_dir / best
+            if self.args.load_best_model_at_end and other.is_dir() and not other.samefile(own):
+                raise ValueError(
+                    f"{str(other)!r} is of another run than {self._resumed!r}, and would be taken "
+                    "for its best checkpoint: choose another output_dir"
+                )
+            self.state.best_model_checkpoint = str(own)
+        elif own is not None and (output_dir / best).is_dir():
+            self.state.best_model_checkpoint = str(output_dir / best)
         return trained
 
     def _run_epoch(self, *args: object, **kwargs: object) -> None:
@@ -339,16 +350,15 @@ class MultiTaskTrainer(Trainer):
         self.label_smoother = self._smoother if model.training else None
         options: Any = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
         forward: Any = partial(super().compute_loss, model, inputs, **options)
-        labels: Any = None if self.takes_task else inputs.get("labels")
-        lacks_labels = labels is not None and labels.device.type == "cpu"  # else it would wait
-        lacks_labels = lacks_labels and bool((labels == IGNORED_LABEL).all())
+        labels = None if self.takes_task else inputs.get("labels")
         if not model.training:
             return forward() if return_outputs else forward()[0]
 
         def compute() -> StepLoss:
             loss, outputs = forward()
-            if lacks_labels and "logits" in outputs:  # transformers' mean is NaN
-                loss = outputs["logits"].sum() * 0.0
+            if labels is not None and "logits" in outputs:  # transformers' mean of none is NaN
+                has_labels = (labels != IGNORED_LABEL).any()
+                loss = torch.where(has_labels, loss, outputs["logits"].sum() * 0.0)
             if terms:  # the step has other passes, whose terms count as much
                 parts = split_loss(self.problems[task], loss, outputs).items()
                 weighted = [value * terms[part].weight for part, value in parts]
@@ -563,14 +573,14 @@ class MultiTaskTrainer(Trainer):
         finally:
             self.compute_metrics = None
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
         with keeping_weights(self.model):
-            output = super().evaluation_loop(*args, **kwargs)
+            output = super().evaluation_loop(dataloader, *args, **kwargs)
         loaders: list[Any] = (
             self.accelerator._dataloaders
         )  # would keep the rows of every evaluation
-        loaders[:] = [loader for loader in loaders if loader is not args[0]]
+        loaders[:] = [loader for loader in loaders if loader is not dataloader]
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
             sums = self._average_over_ranks(sums)
