@@ -79,6 +79,11 @@ class RowFormat(ABC):
     unread_labels: ClassVar[tuple[str, ...] | None] = None  # stand for those of unread rows
 
     @property
+    def label_column(self) -> str:
+        """The column whose numbers may have declared names."""
+        return str(self.data.label_column)
+
+    @property
     def written_type(self) -> "Feature | None":
         """Type of the labels as they are written; None if they are read as numbers at once."""
         return None
@@ -116,11 +121,7 @@ class RowFormat(ABC):
 
     def declare(self, path: str) -> Self:
         """Return the format of a file, with the names that it declares for its numbers."""
-        names = read_names(path, str(self.data.label_column))
-        if names and "labels" not in self.data.kind.keys and not all(map(is_numeral, names)):
-            message = "%s: the names %s of column %r are no numbers, so they are not read"
-            logger.warning(message, path, list_names(names), self.data.label_column)
-            names = None
+        names = self.check_names(path, read_names(path, self.label_column))
         old, new = self.declared or (), self.labels or ()
         if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
             renamed = dict(zip(old, new, strict=True))
@@ -128,6 +129,15 @@ class RowFormat(ABC):
         # only the training file may have other names than the recipe
         labels = None if names and path != self.data.train_file else self.labels
         return replace(self, declared=names, labels=labels)
+
+    def check_names(self, where: str, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the names that are declared for numbers; None, with a warning, if unreadable."""
+        is_read = "labels" in self.data.kind.keys or self.data.built_in is not None
+        if not names or is_read or all(map(is_numeral, names)):
+            return names
+        message = "%s: the names %s of column %r are no numbers, so they are not read"
+        logger.warning(message, where, list_names(names), self.label_column)
+        return None
 
     @property
     def written_features(self) -> datasets.Features:
@@ -180,7 +190,7 @@ class RowFormat(ABC):
         is_renamed = self.labels and len(self.labels) == len(names)
         if not names or (is_renamed and set(self.labels or ()) != set(names)):
             return record
-        column, by_number = str(self.data.label_column), dict(enumerate(names))
+        column, by_number = self.label_column, dict(enumerate(names))
         label = record.values.get(column)
         if isinstance(label, list):
             label = [by_number.get(number, number) for number in label]
@@ -277,9 +287,9 @@ class RowFormat(ABC):
 def load_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task, whose class is imported by its name."""
     kind = pkgutil.resolve_name(f"{__package__}.{data.kind.row_format}")
-    declared = read_names(data.train_file or "", str(data.label_column))
-    row_format: RowFormat = kind(data, data.labels, declared)
-    return row_format
+    row_format: RowFormat = kind(data, data.labels)
+    declared = read_names(data.train_file or "", row_format.label_column)
+    return replace(row_format, declared=declared)
 
 
 def list_names(names: Sequence[str]) -> str:

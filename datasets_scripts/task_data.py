@@ -43,7 +43,7 @@ HELD_OUT_SHARE = 0.1
 CONFLICTS = {
     "validation_share": "validation_file",
     "max_train_samples": "max_train_samples_per_class",
-    "labels": "label_columns",
+    **dict.fromkeys(("labels", "label_separator"), "label_columns"),
     **dict.fromkeys(("data_dir", "delimiter", "quoting"), "hub_id"),
 }
 
@@ -69,7 +69,7 @@ class RowKind:
     suffixes: tuple[str, ...] | None = FILE_SUFFIXES
 
 
-CSV = ("delimiter", "quoting")
+CSV = ("id_column", "delimiter", "quoting")  # and other files with a line for each row
 # A task may have training rows without labels, for which it has a teacher.
 UNLABELED = ("unlabeled_file", "max_unlabeled_samples", *CSV)
 LABELED = ("label_column", *UNLABELED)
@@ -110,7 +110,7 @@ ROW_KINDS: dict[str, RowKind] = {
     "question_answering": RowKind(
         "questions:QuestionFormat",
         (2,),
-        ("label_column",),
+        ("label_column", "id_column"),
         defaults={"text_columns": ("question", "context"), "label_column": "answers"},
         suffixes=(".json", ".jsonl", ".parquet"),
     ),
@@ -189,6 +189,8 @@ class TaskData:
         else:
             data = _fill_own(data)
         for key, other in CONFLICTS.items():
+            if other == "hub_id" and data.unlabeled_file is not None:
+                continue  # they are about that file
             if key in keys and getattr(data, other) is not None:
                 what = "a dataset of the Hub" if other == "hub_id" else other
                 raise ValueError(

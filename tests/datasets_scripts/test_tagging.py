@@ -9,6 +9,7 @@ from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_tagged, load_task
 from modeling_minbert import cut_word_windows
+from tests.small_run import write_hub
 
 IOB1 = """-DOCSTART- -X- O O
 
@@ -61,7 +62,7 @@ def write_lines(tags):
     return "".join(f"{word} {tag}\n" for word, tag in zip(WORDS, tags.split(), strict=True))
 
 
-def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_path):
+def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_path, caplog):
     task = load(tmp_path, IOB1, test="Ann\nleft\n")
 
     assert task.labels == LABELS
@@ -72,6 +73,9 @@ def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_p
     assert rows["id"][:] == ["0", "1", "2"]
     assert task.facts["train"] == {"rows": 3, "usable_rows": 3}
     assert task.splits["test"].column_names == ["id", "words", "document"]
+    assert "read without tags" not in caplog.text
+    load(tmp_path, IOB1, test="Ann I-PER\nleft O\n")
+    assert "my.test.conll: read without tags, since its columns are not those of" in caplog.text
 
 
 def test_the_official_files_of_conll2003_are_found(tmp_path):
@@ -109,8 +113,21 @@ def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
 
     assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert load(tmp_path, "a I-X\nb O\n", labels=["O", "I-X"]).labels == ("O", "B-X", "I-X")
     # a part of speech with a hyphen is no end of a span
     assert load(tmp_path, "Ann NN\nruns S-V\nnow RB\n").labels == ("NN", "RB", "S-V")
+
+
+def test_names_that_a_file_declares_for_the_usual_column_are_read(tmp_path):
+    text, tag = datasets.Value("string"), datasets.ClassLabel(names=["O", "B-X"])
+    features = {"tokens": datasets.List(text), "tags": datasets.List(tag)}
+    rows = {"tokens": [["a", "b"]], "tags": [[0, 1]]}
+    hub_id = write_hub(tmp_path, datasets.Features(features), train=rows, validation=rows)
+    file = f"{hub_id}/data/train-00000-of-00001.parquet"
+
+    for keys in ({"hub_id": hub_id}, {"train_file": file, "validation_file": file}):
+        keys["problem_type"] = "token_classification"
+        assert names(load_task(TaskData.from_recipe("ner", keys))) == ["O B-X"]
 
 
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
@@ -157,6 +174,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
+        (
+            *('{"tokens": ["a", "b"], "tags": [0, 1]}', '{"tokens": ["a", "b"], "tags": [0, 9]}'),
+            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '9'"),
+        ),
         (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
             "the tag 'B-a name' has white space, which separates",
