@@ -173,7 +173,7 @@ class MultiLabelFormat(ClassificationFormat):
         if isinstance(value, str):
             listed = read_list(value)
             if listed is None:
-                names = map(str.strip, value.split(self.separator))
+                names = map(normalize_value, value.split(self.separator))
                 return [name for name in names if name]
             value = listed
         if isinstance(value, list):

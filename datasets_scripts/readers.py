@@ -15,7 +15,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import TextIOWrapper
@@ -129,10 +129,15 @@ def normalize_value(value: object) -> str:
     """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    text = (value.decode() if isinstance(value, bytes) else str(value)).strip()
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            value = value.decode()
+    # other bytes may be a binary id
+    text = (value.hex() if isinstance(value, bytes) else str(value)).strip()
     if is_blank(text):
         return ""
-    return text.removesuffix(".0") if is_numeral(text) and text.endswith(".0") else text
+    whole = text.removesuffix(".0")  # of .0 nothing would be left
+    return whole if is_numeral(text) and is_numeral(whole) else text
 
 
 def is_numeral(text: str) -> bool:
@@ -165,7 +170,8 @@ def check_twins(where: str, names: Iterable[str]) -> None:
 
 @lru_cache(maxsize=10_000)
 def _to_key(name: str) -> str:
-    letters = ("" if _is_blank(letter) else letter for letter in name)
+    spaced = (" " if letter.isspace() else letter for letter in name)
+    letters = (letter for letter in spaced if letter == " " or not _is_blank(letter))
     return unicodedata.normalize("NFC", "".join(letters))
 
 
@@ -335,8 +341,8 @@ def check_file(path: str, suffixes: tuple[str, ...] | None = FILE_SUFFIXES) -> N
     suffix = find_suffix(path)
     if suffix not in suffixes:
         raise ValueError(
-            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, each "
-            f"also compressed ({', '.join(OPENERS)}); rename or convert the file"
+            f"{path}: unknown suffix {suffix!r}; known: {', '.join(filter(None, suffixes))}, all "
+            f"but .parquet also compressed ({', '.join(OPENERS)}); rename or convert the file"
         )
 
 
@@ -348,6 +354,8 @@ def _read_delimited(
     stray = None
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
+        if header is None and not any(map(str.strip, values)):
+            continue  # an empty line before the header
         if header is None:
             header = [value.strip() for value in values]
             check_header(path, header, columns)

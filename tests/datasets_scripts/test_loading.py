@@ -3,6 +3,7 @@
 import tracemalloc
 from pathlib import Path
 
+import datasets
 import pytest
 
 from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
@@ -56,6 +57,10 @@ def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
     assert bad.describe(quotes=True) == str(bad)
     assert bad.describe(quotes=False) == f"{place}:6: see the log of the run for the reason"
+    with pytest.raises(
+        ValueError, match=r"no row is left, since all 1 are invalid.* line 2: empty"
+    ):
+        load(tmp_path, [("", "up")], max_invalid_fraction=1)
 
 
 def test_ids_of_several_rows_are_reported(tmp_path, caplog):
@@ -207,6 +212,11 @@ def test_an_id_that_is_text_stays_as_it_is(tmp_path):
 
     assert texts.splits["validation"]["id"][:] == ["0.0", "1.0", "2.0"]
     assert written.splits["validation"]["id"][:] == ["0", "1", "2"]
+    path = str(tmp_path / "ids.parquet")
+    binary = [{**row, "id": b"\xff" + bytes([n])} for n, row in enumerate(numbers)]
+    datasets.Dataset.from_list(binary).to_parquet(path)
+    binary = load(tmp_path, dev=None, validation_file=path).splits["validation"]
+    assert binary["id"][:] == ["ff00", "ff01", "ff02"]
 
 
 def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
