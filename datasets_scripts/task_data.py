@@ -69,7 +69,8 @@ class RowKind:
     suffixes: tuple[str, ...] | None = FILE_SUFFIXES
 
 
-CSV = ("id_column", "delimiter", "quoting")  # and other files with a line for each row
+# Of types whose files may be tables.
+CSV = ("id_column", "delimiter", "quoting")
 # A task may have training rows without labels, for which it has a teacher.
 UNLABELED = ("unlabeled_file", "max_unlabeled_samples", *CSV)
 LABELED = ("label_column", *UNLABELED)
