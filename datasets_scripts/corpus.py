@@ -189,6 +189,11 @@ class CorpusData:
         """Name of the source, for messages."""
         return self.hub_id or self.dataset or ", ".join(self.train_file or ())
 
+    @property
+    def fetched(self) -> str | None:
+        """Name on the Hub, or folder, of the dataset that is read; None for other files."""
+        return self.to_task().hub_id if self.dataset in DATASETS else self.hub_id
+
     def to_task(self) -> TaskData:
         """Describe the built-in task whose sentences are the text.
 
@@ -235,6 +240,7 @@ class Source:
     files: tuple[str, ...] = ()
     rows: Any = None  # of a dataset without files: mappings that can be read repeatedly
     commit: str | None = None  # of a dataset on the Hub
+    skipped: Sequence[InvalidRow] = ()  # rows of a task, of all its splits
 
     def read(self) -> Iterator[Document]:
         """Read the documents in order, including invalid ones."""
@@ -320,6 +326,7 @@ def find_sources(data: CorpusData) -> dict[str, Source]:
         return _find_hub_sources(data)
     if data.dataset is None:
         return _find_file_sources(data)
+    commit, skipped = None, dict[str, list[InvalidRow]]()
     if data.dataset == SAMPLE_TEXT:
         texts = read_sample(SAMPLE_TEXT)
     else:  # the distinct sentences of a task, none in both splits
@@ -328,12 +335,15 @@ def find_sources(data: CorpusData) -> dict[str, Source]:
         validation = dict.fromkeys(task.row_format.texts(task.splits["validation"]))
         unseen = [sentence for sentence in validation if sentence not in train]
         texts = {"train": list(train), "validation": unseen}
+        commit, skipped = task.commit, {"train": task.bad_rows}
     return {
         split: Source(
             data,
             name=f"{data.dataset}:{split}",
             key=hashlib.sha256("\0".join(sentences).encode()).hexdigest(),
             rows=[{data.text_column: sentence} for sentence in sentences],
+            commit=commit,
+            skipped=skipped.get(split, ()),
         )
         for split, sentences in texts.items()
     }
@@ -423,10 +433,11 @@ def held_out(share: float, total: float = inf) -> Iterator[int]:
 
 
 class TrainingTexts:
-    """The training documents of corpora as texts, without held-out and invalid ones.
+    """The training documents of corpora as texts, without the share held out and invalid ones.
 
-    Every iteration reads them again, one document at a time; errors are those of `encode_corpus`.
-    Other texts come first.
+    Those that equal a held-out one are among them, and so is the one that is held out of few. Every
+    iteration reads them again, one document at a time; errors are those of `encode_corpus`. Other
+    texts come first.
     """
 
     def __init__(self, corpora: Sequence[CorpusData], *, others: Sequence[str] = ()) -> None:
@@ -572,6 +583,7 @@ def encode_corpus(
     space = find_space(tokenizer)
     parts: list[datasets.Dataset] = []
     bad_rows: list[InvalidRow] = []
+    skipped: list[InvalidRow] = []  # before they were documents
     commits: dict[str, str] = {}
     # numbers of the documents with a token, ascending
     chosen: dict[str, list[Numbers]] = {"train": [], "validation": []}
@@ -585,6 +597,7 @@ def encode_corpus(
         for split, source in sources.items():
             documents = _tokenize_source(source, copy, space)
             bad_rows += _list_invalid(source, documents)
+            skipped += source.skipped
             sentences = pc.list_value_length(documents.data.column("sentences")).to_numpy()
             rows = np.flatnonzero(sentences)
             is_held = np.isin(rows, list(held_out(share, len(documents))))
@@ -623,7 +636,7 @@ def encode_corpus(
     numbers = {"train": train, "validation": validation}
     splits = {name: TokenizedDocuments(dataset, rows, name) for name, rows in numbers.items()}
     fingerprint = " ".join(documents.fingerprint() for documents in splits.values())
-    return EncodedCorpus(splits, bad_rows, others, fingerprint, commits)
+    return EncodedCorpus(splits, skipped + bad_rows, others, fingerprint, commits)
 
 
 def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRow]:

@@ -58,15 +58,13 @@ def fetch_splits(row_format: RowFormat) -> tuple[dict[str, Dataset], str | None]
     return splits, find_commit(hub_id, builder)
 
 
-def _check_names(
-    where: str, builder: datasets.DatasetBuilder, columns: Iterable[str | int | None]
-) -> None:
+def _check_names(where: str, builder: datasets.DatasetBuilder, columns: Iterable[str]) -> None:
     """Refuse files of a local folder whose classes differ: `datasets` names all as in the first."""
     files = [*chain.from_iterable((builder.config.data_files or {}).values())]
     for column in columns:
         found = {}
         for path in files:
-            if Path(path).is_file() and (names := read_names(path, str(column))) is not None:
+            if Path(path).is_file() and (names := read_names(path, column)) is not None:
                 found[names] = f"{Path(path).name} has {', '.join(names)}"
         longest = max(found, key=len, default=())
         others = [names for names in found if names != longest[: len(names)]]

@@ -75,26 +75,26 @@ class InvalidRow:
         return f"{self.file}:{self.line}: {self.reason if quotes else hidden}"
 
 
-def check_usable(file: str, rows: Dataset) -> None:
-    """Reject rows of `to_row` of which none can be used."""
-    problems = rows["problem"][:]
-    if not problems or not all(problems):
-        return
-    first = zip(rows["line"][:MAX_ROWS_IN_ERROR], problems, strict=False)
-    shown = "; ".join(str(InvalidRow(file, *each)) for each in first)
-    raise ValueError(f"{file}: none of the {len(rows)} rows can be used; the first are: {shown}")
-
-
 def check_invalid_fraction(
     file: str, invalid: list[InvalidRow], num_rows: int, max_invalid_fraction: float
 ) -> None:
     """Reject rows if too many, or all of them, are invalid."""
-    if len(invalid) < num_rows and len(invalid) <= max_invalid_fraction * num_rows:
+    is_allowed = len(invalid) <= max_invalid_fraction * num_rows
+    if len(invalid) < num_rows and is_allowed:
         return
+    if not num_rows:
+        raise ValueError(
+            f"{file}: no row is left: it has none, or the annotators agreed on none; use other rows"
+        )
     shown = "; ".join(
         f"line {row.line}: {row.reason}" if row.file == file else str(row)
         for row in invalid[:MAX_ROWS_IN_ERROR]
     )
+    if is_allowed:
+        raise ValueError(
+            f"{file}: no row is left, since all {num_rows} are invalid; the first are: {shown}; "
+            "correct the file, or the columns of the recipe"
+        )
     raise ValueError(
         f"{file}: {len(invalid)} of {num_rows} rows are invalid, but max_invalid_fraction="
         f"{max_invalid_fraction:g} allows {int(max_invalid_fraction * num_rows)}; the first are: "
@@ -252,8 +252,8 @@ def read_splits(data: TaskData) -> TaskRows:
         label = fetched["train"].features.get(row_format.label_column)
         names = getattr(getattr(label, "feature", label), "names", None)
         if names is not None:  # as those of rows are written
-            declared = row_format.choose_names(data.where, tuple(map(normalize_value, names)))
-            row_format = replace(row_format, declared=declared)
+            names = row_format.check_names(data.where, tuple(map(normalize_value, names)))
+            row_format = replace(row_format, declared=names)
     else:
         from .catalog import read_sample
 
@@ -266,8 +266,11 @@ def read_splits(data: TaskData) -> TaskRows:
         else:
             records = map(row_format.from_hub, map(Record, count(1), fetched[split]))
         written[split] = _store_rows(records, row_format, split)
-    # whose labels nobody can read
-    check_usable(files.get("train", f"{name}:train"), written["train"])
+    if all(problems := written["train"]["problem"][:]):  # none of which `resolve` could know
+        file = files.get("train", f"{name}:train")
+        _add_ids(written["train"], problems)
+        invalid = _list_invalid(file, written["train"]["line"][:], problems)
+        check_invalid_fraction(file, invalid, len(invalid), data.max_invalid_fraction)
     row_format = row_format.resolve(data.where, written)
     check_twins(f"{data.where}: the labels", row_format.label_names or ())
     read = TaskRows(row_format, {}, [], {}, commit=commit)
@@ -319,25 +322,18 @@ def _select_valid(
     label, lines, problems = row_format.label_name, rows["line"][:], rows["problem"][:]
     if row_format.written_type is not None:
         rows = _number_labels(rows, row_format, split, problems)
-    names = rows["id"][:]
-    has_ids = names != list(map(str, range(len(names))))
-    for place, problem in enumerate(problems):
-        if problem and problem != UNDECIDED and has_ids:
-            problems[place] += f" (id {names[place]})"
+    _add_ids(rows, problems)
     rows = row_format.check_split(rows, problems, file, split)
     is_missing = rows.data.column(label).is_null().to_pylist()
     # only a whole test split may have no labels
     is_unlabeled = all(
         missing for missing, problem in zip(is_missing, problems, strict=True) if not problem
     )
-    kept, invalid = [], []
-    for place, (line, problem) in enumerate(zip(lines, problems, strict=True)):
+    for place, problem in enumerate(problems):
         if is_missing[place] and not is_unlabeled:
-            problem = problem or "no label, though other rows have one"  # noqa: PLW2901
-        if problem and problem != UNDECIDED:
-            invalid.append(InvalidRow(file, line, problem))
-        elif not problem:
-            kept.append(place)
+            problems[place] = problem or "no label, though other rows have one"
+    kept = [place for place, problem in enumerate(problems) if not problem]
+    invalid = _list_invalid(file, lines, problems)
     undecided = len(rows) - len(kept) - len(invalid)
     most = row_format.data.max_invalid_fraction
     check_invalid_fraction(file, invalid, len(rows) - undecided, most)
@@ -346,6 +342,20 @@ def _select_valid(
     columns = ["id", *row_format.columns]
     rows = rows.select_columns([name for name in columns if name != label or not is_unlabeled])
     return rows, undecided, invalid
+
+
+def _add_ids(rows: Dataset, problems: list[str]) -> None:
+    """Add the ids of rows, if they have some, to what is wrong with them."""
+    names = rows["id"][:]
+    has_ids = names != list(map(str, range(len(names))))
+    for place, problem in enumerate(problems):
+        if problem and problem != UNDECIDED and has_ids:
+            problems[place] += f" (id {names[place]})"
+
+
+def _list_invalid(file: str, lines: list[int], problems: list[str]) -> list[InvalidRow]:
+    pairs = zip(lines, problems, strict=True)
+    return [InvalidRow(file, *pair) for pair in pairs if pair[1] not in ("", UNDECIDED)]
 
 
 def _number_labels(

@@ -142,10 +142,11 @@ class QuestionFormat(RowFormat):
     def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
         seen: set[str] = set()
         for place, row_id in enumerate(rows["id"][:]):
-            if not problems[place] and row_id in seen:
+            if problems[place]:
+                continue
+            if row_id in seen:
                 problems[place] = f"duplicate id {row_id!r}"
-            elif not problems[place]:
-                seen.add(row_id)
+            seen.add(row_id)
         labels = zip(rows["label"][:], problems, strict=True)
         if {label for label, problem in labels if not problem} != {0}:
             return rows

@@ -15,7 +15,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import TextIOWrapper
@@ -129,13 +129,15 @@ def normalize_value(value: object) -> str:
     """Write a label or an id as text; a missing value is empty, and 1.0 is written as 1."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    # bytes that are no text, such as an id
-    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    text = text.strip()
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            value = value.decode()
+    # other bytes may be a binary id
+    text = (value.hex() if isinstance(value, bytes) else str(value)).strip()
     if is_blank(text):
         return ""
-    is_whole = is_numeral(text) and text.endswith(".0") and text[-3:-2].isdigit()
-    return text.removesuffix(".0") if is_whole else text
+    whole = text.removesuffix(".0")  # of .0 nothing would be left
+    return whole if is_numeral(text) and is_numeral(whole) else text
 
 
 def is_numeral(text: str) -> bool:
@@ -168,8 +170,9 @@ def check_twins(where: str, names: Iterable[str]) -> None:
 
 @lru_cache(maxsize=10_000)
 def _to_key(name: str) -> str:
-    spaced = ("" if not letter.isspace() and _is_blank(letter) else letter for letter in name)
-    return unicodedata.normalize("NFC", " ".join("".join(spaced).split()))
+    spaced = (" " if letter.isspace() else letter for letter in name)
+    letters = (letter for letter in spaced if letter == " " or not _is_blank(letter))
+    return unicodedata.normalize("NFC", "".join(letters))
 
 
 def _is_blank(letter: str) -> bool:
@@ -351,7 +354,7 @@ def _read_delimited(
     stray = None
     split = _split_lines if file_format.quoting is False else _split_quoted
     for line, values in split(path, delimiter):
-        if header is None and not values:
+        if header is None and not any(map(str.strip, values)):
             continue  # an empty line before the header
         if header is None:
             header = [value.strip() for value in values]

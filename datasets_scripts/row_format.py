@@ -79,6 +79,11 @@ class RowFormat(ABC):
     unread_labels: ClassVar[tuple[str, ...] | None] = None  # stand for those of unread rows
 
     @property
+    def label_column(self) -> str:
+        """The column whose numbers may have declared names."""
+        return str(self.data.label_column)
+
+    @property
     def written_type(self) -> "Feature | None":
         """Type of the labels as they are written; None if they are read as numbers at once."""
         return None
@@ -116,7 +121,7 @@ class RowFormat(ABC):
 
     def declare(self, path: str) -> Self:
         """Return the format of a file, with the names that it declares for its numbers."""
-        names = self.choose_names(path, read_names(path, self.label_column))
+        names = self.check_names(path, read_names(path, self.label_column))
         old, new = self.declared or (), self.labels or ()
         if names and len(old) == len(new) and set(old) != set(new):  # renamed, as in from_hub
             renamed = dict(zip(old, new, strict=True))
@@ -125,18 +130,14 @@ class RowFormat(ABC):
         labels = None if names and path != self.data.train_file else self.labels
         return replace(self, declared=names, labels=labels)
 
-    @property
-    def label_column(self) -> str:
-        """The column of the label."""
-        return str(self.data.label_column)
-
-    def choose_names(self, where: str, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Return the names that data declare for their numbers, where numbers are no labels."""
-        if names and "labels" not in self.data.kind.keys and not all(map(is_numeral, names)):
-            message = "%s: the names %s of column %r are no numbers, so they are not read"
-            logger.warning(message, where, list_names(names), self.label_column)
-            return None
-        return names
+    def check_names(self, where: str, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the names that are declared for numbers; None, with a warning, if unreadable."""
+        is_read = "labels" in self.data.kind.keys or self.data.built_in is not None
+        if not names or is_read or all(map(is_numeral, names)):
+            return names
+        message = "%s: the names %s of column %r are no numbers, so they are not read"
+        logger.warning(message, where, list_names(names), self.label_column)
+        return None
 
     @property
     def written_features(self) -> datasets.Features:
@@ -286,7 +287,7 @@ class RowFormat(ABC):
 def load_format(data: TaskData) -> RowFormat:
     """Make the format of the rows of a task, whose class is imported by its name."""
     kind = pkgutil.resolve_name(f"{__package__}.{data.kind.row_format}")
-    row_format: RowFormat = kind(data, data.labels, None)
+    row_format: RowFormat = kind(data, data.labels)
     declared = read_names(data.train_file or "", row_format.label_column)
     return replace(row_format, declared=declared)
 

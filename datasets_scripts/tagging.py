@@ -216,6 +216,10 @@ class TagFormat(RowFormat):
     columns: ClassVar[Types] = {"words": ["string"], "tags": ["int64"], "document": "int64"}
     written_type = ["string"]  # noqa: RUF012  (no value is changed)
 
+    @property
+    def label_column(self) -> str:
+        return self._columns("tokens", "tags")[1]
+
     def count_labels(self, rows: Dataset) -> list[int]:
         tags = np.fromiter(chain.from_iterable(rows["tags"][:]), np.int64)
         return np.bincount(tags, minlength=len(self.labels or ())).tolist()
@@ -235,18 +239,18 @@ class TagFormat(RowFormat):
         has_tags = not is_test(split) or (
             find_suffix(train) not in RECORD_SUFFIXES and len(first) >= len(_read_first(train))
         )
-        if not has_tags and len(first) > 1 and find_suffix(train) not in RECORD_SUFFIXES:
-            logger.warning("%s: has fewer columns than the training file: no tags are read", path)
+        if not has_tags and len(first) > 1:
+            message = (
+                "%s: read without tags, since its columns are not those of %s; write all of them, "
+                "if it has tags"
+            )
+            logger.warning(message, path, train)
         for record in read_conll(path, (word, tag) if has_tags else (word,)):
             values = record.values
             if not record.problem:
                 tags = self._name_tags(values[tag]) if has_tags else None
                 values = {"words": values[word], "tags": tags, "document": values["document"]}
             yield replace(record, values=values)
-
-    @property
-    def label_column(self) -> str:
-        return self._columns("tokens", "tags")[1]
 
     def required_columns(self, split: str) -> tuple[str, ...]:
         word, tag = self._columns("tokens", "tags")
@@ -276,7 +280,7 @@ class TagFormat(RowFormat):
     def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
         is_unnamed = (self.labels, self.data.scheme) == (None, None)
-        if tags and is_unnamed and all(map(str.isdecimal, tags)):
+        if is_unnamed and all(map(str.isdecimal, tags)):
             raise ValueError(
                 f"{self._train_name}: the tags are the numbers {list_names(sort_labels(tags))}; "
                 "give labels, the names of the tags in the order of their numbers from 0, or "
@@ -288,13 +292,11 @@ class TagFormat(RowFormat):
         scheme = self._find_scheme(splits["train"], tags)
         names = tuple(labels or list_tags(tags, scheme))
         spans = [name for name in names if name != OUTSIDE]
-        if scheme == "spans" and not _are_iob2(spans) and all(map(SPAN_TAG.match, spans)):
+        is_iob2 = all(name[:2] in ("B-", "I-") and f"B{name[1:]}" in spans for name in spans)
+        if scheme == "spans" and not is_iob2 and all(map(SPAN_TAG.match, spans)):
             names = list_tags(names, scheme)
-        # without any valid sentence, their problems are reported with the rows
-        if tags:
-            check_classes(
-                self._train_name, "tags", names, f"label_column={self.data.label_column!r}"
-            )
+        keys = f"label_column={self.data.label_column!r}"
+        check_classes(self._train_name, "tags", names, keys)
         if spaced := [name for name in names if len(name.split()) != 1]:
             raise ValueError(
                 f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
@@ -375,15 +377,8 @@ class TagFormat(RowFormat):
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""
         names = {str(number): name for number, name in enumerate(self.labels or ())}
-        if any(map(is_numeral, names.values())):
-            return tags
-        return [names.get(tag, tag) for tag in tags]
-
-
-def _are_iob2(spans: list[str]) -> bool:
-    """Return whether tags of spans are those of IOB2, not of BIOES, nor of IOB1 without a B-."""
-    starts = {f"B-{name[2:]}" for name in spans}
-    return starts <= {*spans} and all(name[:2] in ("B-", "I-") for name in spans)
+        has_numbers = not any(map(is_numeral, names.values()))
+        return [names.get(tag, tag) for tag in tags] if has_numbers else tags
 
 
 # Tagged words

@@ -43,8 +43,7 @@ HELD_OUT_SHARE = 0.1
 CONFLICTS = {
     "validation_share": "validation_file",
     "max_train_samples": "max_train_samples_per_class",
-    "labels": "label_columns",
-    "label_separator": "label_columns",
+    **dict.fromkeys(("labels", "label_separator"), "label_columns"),
     **dict.fromkeys(("data_dir", "delimiter", "quoting"), "hub_id"),
 }
 
@@ -70,7 +69,8 @@ class RowKind:
     suffixes: tuple[str, ...] | None = FILE_SUFFIXES
 
 
-CSV = ("delimiter", "quoting")
+# Of types whose files may be tables.
+CSV = ("id_column", "delimiter", "quoting")
 # A task may have training rows without labels, for which it has a teacher.
 UNLABELED = ("unlabeled_file", "max_unlabeled_samples", *CSV)
 LABELED = ("label_column", *UNLABELED)
@@ -111,7 +111,7 @@ ROW_KINDS: dict[str, RowKind] = {
     "question_answering": RowKind(
         "questions:QuestionFormat",
         (2,),
-        ("label_column",),
+        ("label_column", "id_column"),
         defaults={"text_columns": ("question", "context"), "label_column": "answers"},
         suffixes=(".json", ".jsonl", ".parquet"),
     ),
@@ -189,12 +189,7 @@ class TaskData:
             data = _fill_built_in(data, keys, data_dir)
         else:
             data = _fill_own(data)
-        for key, other in CONFLICTS.items():
-            if key in keys and getattr(data, other) is not None:
-                what = "a dataset of the Hub" if other == "hub_id" else other
-                raise ValueError(
-                    f"{where}: {key}={keys[key]!r} has no effect with {what}; remove one of them"
-                )
+        _check_conflicts(data, keys)
         _check_type(data)
         if data.files and data.train_file is None:
             raise ValueError(f"{where}: train_file is missing")
@@ -326,6 +321,18 @@ def _fill_own(data: TaskData) -> TaskData:
         if (path := getattr(data, key)) is not None:
             changes[key] = str(folder / path)
     return replace(data, hub_id=data.hub_id or data.dataset, **changes)
+
+
+def _check_conflicts(data: TaskData, keys: Mapping[str, Any]) -> None:
+    """Refuse keys that another one leaves without effect."""
+    for key, other in CONFLICTS.items():
+        if other == "hub_id" and data.unlabeled_file is not None:
+            continue  # they are about that file
+        if key in keys and getattr(data, other) is not None:
+            what = "a dataset of the Hub" if other == "hub_id" else other
+            raise ValueError(
+                f"{data.where}: {key}={keys[key]!r} has no effect with {what}; remove one of them"
+            )
 
 
 def _check_type(data: TaskData) -> None:

@@ -148,6 +148,8 @@ class Guess:
                 raise ValueError(f"--{flag}: {path} has no column {column!r}; {self.described}")
         if kind is not None and kind not in ROW_KINDS:
             raise ValueError(unknown("problem_type", kind, ROW_KINDS))
+        if kind is not None and "label_columns" in ROW_KINDS[kind].required:
+            raise ValueError(f"--problem_type {kind}: write its recipe by hand, with label_columns")
         self.keys: dict[str, Any] = {}  # data keys of the task
         self.run: dict[str, Any] = {}  # further keys of the recipe
         self.notes: list[str] = []  # reasons, and what the user should check
@@ -321,9 +323,11 @@ def read_columns(path: str) -> dict[str, list[Any]]:
         records = read_conll(path, ("0", "-1"))
     else:  # JSON is a single value, or lines
         records = read_squad(path, ()) if suffix == ".json" else read_records(path, ())
-    rows = [record.values for record in islice(records, MOST_ROWS) if not record.problem]
+    read = list(islice(records, MOST_ROWS))
+    rows = [record.values for record in read if not record.problem]
     if not rows:
-        raise ValueError(f"{path}: no row can be read")
+        first = next((f"; line {record.line}: {record.problem}" for record in read), "")
+        raise ValueError(f"{path}: no row can be read{first}")
     return {
         name: [row[name] for row in rows if row.get(name) not in (None, "")]
         for name in dict.fromkeys(name for row in rows for name in row)

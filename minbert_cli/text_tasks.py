@@ -174,7 +174,7 @@ class RecipeText:
     @property
     def hub_datasets(self) -> list[str | None]:
         """Hub names or folders of the texts; None for files."""
-        return [data.hub_id for data in self.corpora.values()]
+        return [data.fetched for data in self.corpora.values()]
 
     def load(
         self, tokenizer: PreTrainedTokenizerBase, args: TrainingArguments, max_length: int

@@ -3,6 +3,7 @@
 import logging
 import random
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,10 @@ def test_held_out_rows_that_another_task_trains_on_are_counted(tmp_path, caplog)
     count = sum(text in {*other["sentence1"]} for text in held["sentence1"])
     assert loaded["kind"].facts["validation"]["rows_of_others"] == count > 5
     assert "have the texts of training rows of task 'size'" in caplog.text
+    # also those without labels
+    more = write_jsonl(tmp_path / "more.jsonl", [{"a": text} for text in held["sentence1"]])
+    loaded = load_tasks([given[0], replace(given[1], unlabeled_file=more)])
+    assert loaded["kind"].facts["validation"]["rows_of_others"] == len(held)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,13 @@ def test_hub_rows_without_agreement_are_left_out(tmp_path, monkeypatch):
         assert task.splits[split]["label"][:] == [0, 1, 2]
         assert task.facts[split]["undecided_rows"] == 1
 
+    splits["validation"] = {**rows, "label": [-1] * 4}
+    write_hub(tmp_path / "stanfordnlp" / "snli", features, **splits)
+    with pytest.raises(
+        ValueError, match="snli:validation: no row is left: it has none, or the ann"
+    ):
+        load_task(data)
+
 
 # Samples
 

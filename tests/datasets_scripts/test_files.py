@@ -31,8 +31,9 @@ def texts_of(task):
     return task.splits["train"]["sentence1"][:]
 
 
-def test_a_byte_order_mark_is_not_part_of_the_header(tmp_path):
+def test_a_byte_order_mark_and_empty_lines_are_not_part_of_the_header(tmp_path):
     assert texts_of(load(tmp_path, "a.tsv", b"\xef\xbb\xbftext\tlabel\nx\tup\ny\tlow\n")) == [*"xy"]
+    assert texts_of(load(tmp_path, "a.csv", "\n \ntext,label\nx,up\ny,low\n")) == [*"xy"]
 
 
 def test_quoted_fields_hold_tabs_quotes_and_newlines(tmp_path):
@@ -83,6 +84,7 @@ def test_every_format_has_the_same_rows(tmp_path, suffix):
         ("a.tsv", b"text\tlabel\ncaf\xe9\tup\n", r"a\.tsv: the file is not UTF-8"),
         ("a.tsv", 'text\tlabel\nx\tup\n"y\tup\nz\tup\n', r"a\.tsv:3: the record that starts here"),
         ("a.csv", 'text,label\nx, "up"\ny, "low"\n', r'a\.csv:2: "up" has a space before'),
+        ("a.csv", "text,label\na,b,up\nc,d,low\n", "2 of 2 rows .* line 2: too many columns"),
         ("a.xls", "x", r"a\.xls: unknown suffix '.xls'; known: .csv, .tsv, .jsonl"),
         ("a.parquet", "x", r"a\.parquet: cannot be read as Parquet"),
         ("a.tsv", "text\tlabel\ttext \nx\tup\ty\n", r"duplicate column \['text'\]; its columns"),

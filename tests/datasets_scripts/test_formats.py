@@ -104,6 +104,16 @@ def test_a_task_of_every_type_can_be_used_without_knowing_it(tmp_path, problem_t
             {"label_column": None, "label_columns": ["y", "z"], "labels": ["y", "z"]},
             r"labels=\('y', 'z'\) has no effect with label_columns; remove one",
         ),
+        (
+            "multi_label_classification",
+            {"label_column": None, "label_columns": ["y", "z"], "label_separator": ";"},
+            "label_separator=';' has no effect with label_columns; remove one",
+        ),
+        (
+            "token_classification",
+            {"id_column": "n"},
+            "token_classification tasks have no id_column",
+        ),
         ("regression", {"label_columns": None}, "give either label_column"),
     ],
 )
@@ -135,7 +145,7 @@ def load_hub(folder, columns, features, **keys):
             ("warm", "cool", "far"),
         ),
         ("multi_output_classification", NAMES, [0, 2], [[1], [0]], None),
-        ("regression", NAMES, [0, 2], [0.0, 2.0], None),  # words are no numbers
+        ("regression", NAMES, [0, 2], [0, 2], None),  # words are no numbers, and stay unread
     ],
 )
 def test_names_that_a_dataset_declares_replace_its_numbers(
@@ -382,9 +392,14 @@ def test_labels_that_look_the_same_are_an_error_or_invalid(tmp_path, problem_typ
         ("classification", {}, ["10", "9", "x"], [0, 1, 2]),
         ("paraphrase", {}, ["1.0", True, "false"], [1, 1, 0]),
         ("similarity", {"score_range": [0, 5]}, [5, "2.5"], [5.0, 2.5]),
-        ("regression", {}, ["1.5", ".0"], [1.5, 0.0]),
-        ("multi_label_classification", {}, ["1.0", ["1.0", "2.0"]], [[1.0, 0.0], [1.0, 1.0]]),
+        ("regression", {}, [".0", "-.0", "2.0"], [0.0, 0.0, 2.0]),
         ("classification", {}, ["part time", "parttime"], [0, 1]),
+        (
+            "multi_label_classification",
+            {"labels": ["1.0", "2"]},
+            ["1.0,2.0", "2"],
+            [[1, 1], [0, 1]],
+        ),
     ],
 )
 def test_labels_as_files_write_them(tmp_path, problem_type, keys, written, labels):

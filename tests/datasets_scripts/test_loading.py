@@ -1,12 +1,12 @@
 """`load_task`: invalid rows, test rows, more held-out sets, folders of the Hub, and the cache."""
 
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import pytest
 
-from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, load_tasks, train_wordpiece
+from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
 from datasets_scripts.encoding import hash_sources
 from tests.small_run import load_rows, write_hub, write_jsonl
 
@@ -57,6 +57,10 @@ def test_a_row_that_cannot_be_used_is_named_and_left_out(tmp_path, caplog):
     assert "label 'a long sentence of somebody that stands ...' is not among" in str(bad)
     assert bad.describe(quotes=True) == str(bad)
     assert bad.describe(quotes=False) == f"{place}:6: see the log of the run for the reason"
+    with pytest.raises(
+        ValueError, match=r"no row is left, since all 1 are invalid.* line 2: empty"
+    ):
+        load(tmp_path, [("", "up")], max_invalid_fraction=1)
 
 
 def test_ids_of_several_rows_are_reported(tmp_path, caplog):
@@ -208,6 +212,11 @@ def test_an_id_that_is_text_stays_as_it_is(tmp_path):
 
     assert texts.splits["validation"]["id"][:] == ["0.0", "1.0", "2.0"]
     assert written.splits["validation"]["id"][:] == ["0", "1", "2"]
+    path = str(tmp_path / "ids.parquet")
+    binary = [{**row, "id": b"\xff" + bytes([n])} for n, row in enumerate(numbers)]
+    datasets.Dataset.from_list(binary).to_parquet(path)
+    binary = load(tmp_path, dev=None, validation_file=path).splits["validation"]
+    assert binary["id"][:] == ["ff00", "ff01", "ff02"]
 
 
 def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
@@ -216,21 +225,3 @@ def test_labels_of_a_recipe_are_written_as_those_of_rows(tmp_path):
 
     assert task.labels == ("2", "1", "0.5")
     assert task.splits["train"]["label"][:] == [1, 0, 2]
-
-
-def test_data_in_which_no_row_can_be_used_say_why(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"train.tsv: none of the 2 rows can be used; .*:2: empty text in c"
-    ):
-        load(tmp_path, train=[("", "up"), ("", "down")])
-
-
-def test_texts_that_another_task_trains_on_without_labels_are_counted(tmp_path):
-    (tmp_path / "one").mkdir()
-    one = load(tmp_path / "one", train=[(f"x {text}", label) for text, label in GOOD]).row_format
-    path = one.data.validation_file
-    two = replace(one.data, name="two", validation_file=one.data.train_file, unlabeled_file=path)
-
-    loaded = load_tasks([one.data, two])
-
-    assert loaded["mine"].facts["validation"]["rows_of_others"] == len(GOOD)

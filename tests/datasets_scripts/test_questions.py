@@ -87,6 +87,12 @@ def test_a_file_without_answers_is_refused(tmp_path, answers):
         load(tmp_path, nest(bare))
 
 
+def test_a_question_may_have_the_id_of_an_invalid_one(tmp_path):
+    wrong = {**QUESTIONS[0], "question": ""}
+    task = load(tmp_path, nest([wrong, *QUESTIONS]), max_invalid_fraction=0.5)
+    assert task.splits["train"]["id"][:] == ["a", "b"]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_questions_without_an_answer_count_in_any_split(tmp_path, count):
     some = [q | {"answers": []} if place < count else q for place, q in enumerate(QUESTIONS)]

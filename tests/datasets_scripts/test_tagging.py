@@ -62,7 +62,7 @@ def write_lines(tags):
     return "".join(f"{word} {tag}\n" for word, tag in zip(WORDS, tags.split(), strict=True))
 
 
-def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_path):
+def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_path, caplog):
     task = load(tmp_path, IOB1, test="Ann\nleft\n")
 
     assert task.labels == LABELS
@@ -73,6 +73,9 @@ def test_sentences_documents_and_tags_are_read_and_test_rows_may_lack_tags(tmp_p
     assert rows["id"][:] == ["0", "1", "2"]
     assert task.facts["train"] == {"rows": 3, "usable_rows": 3}
     assert task.splits["test"].column_names == ["id", "words", "document"]
+    assert "read without tags" not in caplog.text
+    load(tmp_path, IOB1, test="Ann I-PER\nleft O\n")
+    assert "my.test.conll: read without tags, since its columns are not those of" in caplog.text
 
 
 def test_the_official_files_of_conll2003_are_found(tmp_path):
@@ -110,21 +113,21 @@ def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
 
     assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    line = json.dumps({"tokens": ["Ann", "left"], "tags": [1, 0]})  # of IOB1
-    task = load(tmp_path, line, suffix="jsonl", labels=["O", "I-PER"])
-    assert names(task) == ["B-PER O"]
+    assert load(tmp_path, "a I-X\nb O\n", labels=["O", "I-X"]).labels == ("O", "B-X", "I-X")
     # a part of speech with a hyphen is no end of a span
     assert load(tmp_path, "Ann NN\nruns S-V\nnow RB\n").labels == ("NN", "RB", "S-V")
 
 
-def test_names_that_a_dataset_of_the_hub_declares_are_those_of_its_tags(tmp_path):
-    tags = datasets.List(datasets.ClassLabel(names=["O", "B-PER", "I-PER"]))
-    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tags})
-    columns = {"tokens": [["Ann", "left"]] * 2, "tags": [[1, 0]] * 2}
-    hub_id = write_hub(tmp_path / "hub", features, train=columns, validation=columns)
+def test_names_that_a_file_declares_for_the_usual_column_are_read(tmp_path):
+    text, tag = datasets.Value("string"), datasets.ClassLabel(names=["O", "B-X"])
+    features = {"tokens": datasets.List(text), "tags": datasets.List(tag)}
+    rows = {"tokens": [["a", "b"]], "tags": [[0, 1]]}
+    hub_id = write_hub(tmp_path, datasets.Features(features), train=rows, validation=rows)
+    file = f"{hub_id}/data/train-00000-of-00001.parquet"
 
-    keys = {"hub_id": hub_id, "problem_type": "token_classification"}
-    assert load_task(TaskData.from_recipe("own", keys)).labels == ("O", "B-PER", "I-PER")
+    for keys in ({"hub_id": hub_id}, {"train_file": file, "validation_file": file}):
+        keys["problem_type"] = "token_classification"
+        assert names(load_task(TaskData.from_recipe("ner", keys))) == ["O B-X"]
 
 
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
@@ -170,12 +173,11 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
-        (
-            *('{"tokens": ["a", "b"], "tags": [0, 9]}\n', None),
-            {"suffix": "jsonl", "labels": ["O", "B-A", "I-A"]},
-            "unknown tag '9'; the tags of the training rows are",
-        ),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
+        (
+            *('{"tokens": ["a", "b"], "tags": [0, 1]}', '{"tokens": ["a", "b"], "tags": [0, 9]}'),
+            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '9'"),
+        ),
         (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
             "the tag 'B-a name' has white space, which separates",

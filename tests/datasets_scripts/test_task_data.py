@@ -32,6 +32,9 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
     data = TaskData.from_recipe("t", {**OWN, "data_dir": "mine"}, data_dir="other")
 
     assert data.files == {"train": "mine/a.tsv", "validation": "mine/b.tsv"}
+    keys = {**OWN, **NO_FILES, "hub_id": "a/b", "data_dir": "mine", "quoting": False}
+    data = TaskData.from_recipe("t", {**keys, "unlabeled_file": "c.tsv"})
+    assert (data.unlabeled_file, data.file_format.quoting) == ("mine/c.tsv", False)
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_grades_get_metrics_that_know_their_order_if_you_say_so():
             ("--problem_type", "similarity", "--text_columns", "id,text"),
             "no n",
         ),
+        ("text,label\na,b,c\n", (), "no row can be read; line 2: too many columns"),
+        (CASES["reviews.csv"][0], (*TYPE, "multi_output_classification"), "write its recipe by h"),
         (CASES["reviews.csv"][0], (*TYPE, "masked_lm"), "unknown problem_type 'masked"),
         (CASES["reviews.csv"][0], ("--name", "my films"), "task name 'my films' must consist of"),
     ],

@@ -24,6 +24,8 @@ def test_the_folder_of_the_run_is_for_built_in_datasets():
     assert parse("run", dataset="cfimdb").to_task().train_file == "run/ids-cfimdb-train.csv"
     assert parse("run", dataset="sample_text").data_dir is None
     assert parse("run", dataset="sample_sst").to_task().files == {}
+    names = [parse(dataset=name).fetched for name in ("quora", "sample_sst", "a/b")]
+    assert names == ["nyu-mll/glue:qqp", None, "a/b"]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,14 @@ def test_sentences_of_a_task_are_a_text(tmp_path):
     assert len(train) == len(both[0]) > 1000  # each sentence once
     assert train.isdisjoint(validation)
 
+    header = "id\tsentence1\tsentence2\tis_duplicate\n"
+    for split, parts in {"train": PARTS[:45], "dev": PARTS[45:]}.items():
+        lines = "".join(f"r\t{text}\t{text}\t1\n" for text in parts)
+        (tmp_path / f"quora-{split}.csv").write_text(f"{header}r\tsea\t\t1\n{lines}")
+    keys = {"dataset": "quora", "data_dir": str(tmp_path), "max_invalid_fraction": 0.1}
+    reasons = [row.reason for row in encode(tmp_path, tokenizer, **keys).bad_rows]
+    assert reasons == ["empty text in column 'sentence2' (id r)"] * 2
+
 
 # The cache
 
