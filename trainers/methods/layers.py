@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -12,10 +12,7 @@ from transformers import TrainingArguments
 from datasets_scripts.checking import Positive, check_value
 from trainers.files import find_inner
 
-from .base import Method, refuse_sharding
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
+from .base import Method, OwnTrainer, refuse_sharding
 
 HEAD = re.compile(r"(?:^|\.)heads\.")
 LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
@@ -111,7 +108,7 @@ class HeadLearningRate(Method):
                 "outside its base model; leave it out"
             )
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         refuse_sharding(trainer, "head_learning_rate")
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
@@ -190,9 +187,6 @@ def merge_lora(model: nn.Module) -> None:
     """Merge the LoRA matrices into the weights and remove them, if there are any.
 
     Afterwards all weights are trainable, and the model is saved like any other.
-
-    Args:
-        model: The model.
     """
     if not hasattr(model, "peft_config"):
         return

@@ -95,18 +95,10 @@ def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str
 
     The first line is the header; columns after ``text_columns`` are numbers.
     """
-    lines = [list(map(plain, line)) for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = [
-        "-" * width if column < text_columns else "-" * (width - 1) + ":"
-        for column, width in enumerate(widths)
-    ]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width) if column < text_columns else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in (lines[0], rule, *lines[1:])
-    )
+    columns = []
+    for number, cells in enumerate(zip(*(map(plain, line) for line in lines), strict=True)):
+        width, is_text = max(map(len, cells)), number < text_columns
+        rule = "-" * width if is_text else "-" * (width - 1) + ":"
+        head, *others = [cell.ljust(width) if is_text else cell.rjust(width) for cell in cells]
+        columns.append([head, rule, *others])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))

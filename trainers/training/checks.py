@@ -332,14 +332,13 @@ def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model:
     optimizer, schedule = optimizers
     inner = getattr(optimizer, "optimizer", optimizer)  # of accelerate's
     driven = getattr(schedule, "optimizer", inner)
-    shared = {id(group) for group in getattr(optimizer, "param_groups", [])}  # with a wrapper
-    shared &= {id(group) for group in getattr(driven, "param_groups", [])}
+    groups = getattr(optimizer, "param_groups", [])
+    shared = {*map(id, groups)} & {*map(id, getattr(driven, "param_groups", []))}  # with a wrapper
     if schedule is not None and driven not in (optimizer, inner) and not shared:
         raise ValueError(
             "optimizers: the schedule changes the rates of an optimizer that is not trained with; "
             "give both, (optimizer, schedule), or leave the schedule out"
         )
-    groups = getattr(optimizer, "param_groups", [])
     trained = {id(weight) for group in groups for weight in group["params"]}
     if trained and trained.isdisjoint(map(id, model.parameters())):
         raise ValueError(

@@ -55,7 +55,7 @@ from .checks import (
     needs_rows,
     refuse_scaling,
 )
-from .resuming import find_missing, last_complete_checkpoint, write_checksums
+from .resuming import checkpoint_problem, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class MultiTaskTrainer(Trainer):
             folder = last_complete_checkpoint(str(self.args.output_dir), count)
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
-        elif folder and (problem := find_missing(Path(folder), count)) is not None:
+        elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
             advice = "; to start anew from its weights, load the model from it"
             raise ValueError(
                 f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}"
@@ -462,8 +462,7 @@ class MultiTaskTrainer(Trainer):
     ) -> Any:
         """Predict encoded rows of the only task; ``predict_task`` predicts those of any.
 
-        Raises:
-            ValueError: If there are several tasks.
+        Several tasks raise ValueError.
         """
         if len(self.tasks) > 1:
             raise ValueError(
@@ -567,9 +566,8 @@ class MultiTaskTrainer(Trainer):
         self._evaluated = {}
         with keeping_weights(self.model):
             output = super().evaluation_loop(*args, **kwargs)
-        loaders: list[Any] = (
-            self.accelerator._dataloaders
-        )  # would keep the rows of every evaluation
+        # would keep the rows of every evaluation
+        loaders: list[Any] = self.accelerator._dataloaders
         loaders[:] = [loader for loader in loaders if loader is not args[0]]
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
