@@ -500,13 +500,13 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
 
     Returns the rows and the index of each in ``rows``, (N,).
     """
-    if isinstance(rows, TextSource):
-        return TaskDataset({task: rows}), np.arange(len(rows))
-    kind = getattr(rows.features.get(length_column), "dtype", "")
-    if not kind.startswith("int"):  # no lengths, or a column of the user's own
-        return TaskDataset({task: rows}), np.arange(len(rows))
-    order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
-    return TaskDataset({task: rows.select(order)}), order
+    order = np.arange(len(rows))
+    if not isinstance(rows, TextSource):
+        kind = getattr(rows.features.get(length_column), "dtype", "")
+        if kind.startswith("int"):  # and not a column of the user's own
+            order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
+            rows = rows.select(order)
+    return TaskDataset({task: rows}), order
 
 
 # Batches
@@ -589,24 +589,20 @@ class TaskCollator:
 
     def _pack(self, joined: Joined) -> Batch:
         lengths, size, longest = joined.lengths, len(joined.input_ids), int(joined.lengths.max())
-        columns = _list_columns(joined)
-        more: Batch = {}
+        ends, columns = np.cumsum(lengths), _list_columns(joined)
+        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
+        batch: Batch = {name: torch.from_numpy(values[None]) for name, values in columns.items()}
         if LABELS in columns:
             positions = np.flatnonzero(columns[LABELS] != IGNORED_LABEL)
-            more["label_positions"] = torch.from_numpy(positions)
+            batch["label_positions"] = torch.from_numpy(positions)
         if (values := joined.token_teacher) is not None:  # laid out as the logits of the model
             if joined.token_labels is None:  # of questions, by row
-                more[TEACHER] = _pad_tokens(values, lengths, longest)
+                batch[TEACHER] = _pad_tokens(values, lengths, longest)
             else:
-                more[TEACHER] = torch.from_numpy(values[None])
-        ends = np.cumsum(lengths)
-        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
-        return {
-            **{name: torch.from_numpy(values[None]) for name, values in columns.items()},
-            **more,
-            "cu_seq_lens_q": torch.from_numpy(np.append(0, ends).astype(np.int32)),
-            "max_length_q": longest,
-        }
+                batch[TEACHER] = torch.from_numpy(values[None])
+        batch["cu_seq_lens_q"] = torch.from_numpy(np.append(0, ends).astype(np.int32))
+        batch["max_length_q"] = longest
+        return batch
 
 
 def _list_columns(joined: Joined) -> dict[str, Ids]:

@@ -21,7 +21,6 @@ BELOW_ALL = re.compile(r"(?:^|\.)(embeddings|relative_attention_bias)\.")
 
 
 def _is_below(name: str, layers: int) -> bool:
-    """Whether a parameter belongs to the embeddings or to the lowest layers."""
     if HEAD.search(name):  # of a task that may be called "embeddings"
         return False
     if match := LAYER.search(name):
@@ -130,7 +129,6 @@ class HeadLearningRate(Method):
 
 
 def _find_heads(model: nn.Module) -> set[int]:
-    """Return the ids of the parameters outside the base model."""
     base: Any = getattr(find_inner(model), "base_model", model)
     return {id(value) for value in model.parameters()} - {id(value) for value in base.parameters()}
 

@@ -13,7 +13,6 @@ PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\
 # What starts Markdown, HTML, a formula or a link within a line; underscores only at the edge of a
 # word, and colons only in addresses.
 SPECIAL = re.compile(r"[\\`*\[\]<>|~&#$!]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
-FENCE = "```"
 # The names of torch for the precisions of accelerate.
 PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Of words by their shares, at most so strong that they can be read on a light and a dark page.
@@ -48,7 +47,7 @@ def code_span(text: str) -> str:
 def code_block(text: str, language: str) -> str:
     """Write a text as a block of code in Markdown."""
     lines = "\n".join(printable(text).splitlines())
-    ticks = _longer_run(lines, len(FENCE))
+    ticks = _longer_run(lines, 3)
     return f"{ticks}{language}\n{lines}\n{ticks}"
 
 

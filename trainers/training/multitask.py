@@ -251,11 +251,9 @@ class MultiTaskTrainer(Trainer):
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
         elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
-            advice = "; to start anew from its weights, load the model from it"
-            raise ValueError(
-                f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}"
-                + (advice if Path(folder).is_dir() else "")
-            )
+            if Path(folder).is_dir():
+                problem += "; to start anew from its weights, load the model from it"
+            raise ValueError(f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}")
         is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         if folder and not is_sharded and not Path(folder, "optimizer.pt").is_file():
             raise ValueError(
@@ -752,10 +750,9 @@ def hide_duplicates(
     real = min(max(state.remainder - accelerator.process_index * rows, 0), rows)
     names: list[str] = [name for name in ("labels", "next_sentence_label") if name in inputs]
     changed: Batch = {}
-    config: Any = find_inner(model).config
     for name in names or ["input_ids"]:
         values, offsets = inputs[name], inputs.get("cu_seq_lens_q")
-        filler = IGNORED_LABEL if names else config.pad_token_id
+        filler = IGNORED_LABEL if names else find_inner(model).config.pad_token_id
         if offsets is None or values.shape != inputs["input_ids"].shape:
             is_real = torch.arange(len(values), device=values.device) < real
             is_real = is_real.view(-1, *[1] * (values.dim() - 1))

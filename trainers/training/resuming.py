@@ -19,18 +19,11 @@ CHECKSUMS = "checksums.json"
 
 
 def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
-    """Find the newest checkpoint from which a run can be resumed.
+    """Find the newest checkpoint from which a run of so many processes can be resumed, if any.
 
-    The Trainer writes weights, optimizer, scheduler, random states and finally its own state
-    directly to the checkpoint folder, so a killed run may leave an incomplete one. Such folders are
-    skipped with a warning that names the problem.
-
-    Args:
-        output_dir: Folder of the run.
-        world_size: Number of processes of the resumed run; each needs its random state.
-
-    Returns:
-        Path of the checkpoint, or None if there is none.
+    The Trainer writes weights, optimizer, scheduler, a random state for each process and finally
+    its own state directly to the checkpoint folder, so a killed run may leave an incomplete one.
+    Such folders are skipped with a warning that names the problem.
     """
     prefix = f"{PREFIX_CHECKPOINT_DIR}-"
     folders = [

@@ -102,8 +102,6 @@ class TermCounter:
             for part, count in parts.items():
                 entries.append((batch, part))
                 counts.append(torch.as_tensor(count, dtype=torch.float32, device=device))
-        if not counts:
-            return
         everywhere = reduce(torch.stack(counts)).unbind()
         sums: dict[tuple[str, str], list[Tensor]] = {}
         for (batch, part), number in zip(entries, everywhere, strict=True):
