@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from io import TextIOWrapper
 from pathlib import Path
@@ -57,10 +57,8 @@ def readable_errors(program: str) -> Iterator[None]:
 
     For code that reads and checks user input, not for training: an error there is a bug, and its
     traceback is needed. All processes see the same input; the first of each machine prints. From
-    here on the console shows characters that its encoding lacks as escapes.
-
-    Args:
-        program: Prefix of the line.
+    here on the console shows characters that its encoding lacks as escapes. ``program`` begins the
+    line.
     """
     for stream in (sys.stdout, sys.stderr):
         # in cp1252 or ASCII there are no Chinese letters, say, which would end the program
@@ -224,8 +222,7 @@ def remove_leftovers(folder: Path) -> None:
     for path in folder.glob(".*-*.partial*"):
         match = re.fullmatch(r"\..+-(\d+)\.partial(\.\w+)?", path.name)
         if match and path.is_file() and int(match[1]) != os.getpid():
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
 
 
 PLACEHOLDER = "<HUB_TOKEN>"

@@ -134,9 +134,8 @@ class Task:
                 f"for {spec.problem_type!r} in config.tasks[{self.name!r}]; give both the same "
                 "problem type"
             )
-        specs = {} if spec is None else {self.name: spec}
-        types, metrics = {self.name: self.problem_type}, {self.name: self.metrics}
-        return make_problems(types, specs, metrics)[self.name]
+        name = self.name
+        return make_problems({name: self.problem_type}, {name: spec}, {name: self.metrics})[name]
 
 
 def find_rows(tasks: Iterable[Task], split: str = "train") -> dict[str, Rows]:

@@ -243,7 +243,7 @@ class FlatRows:
         self.windows: Ids | None = None
         if WINDOWS_COLUMN in dataset.column_names:
             self.windows = np.asarray(dataset.with_format(None)[WINDOWS_COLUMN][:], np.int64)
-        elif len(set(self.count_sequences().tolist())) > 1:
+        elif self._bounds is not None and len(np.unique(np.diff(self._bounds))) > 1:
             raise ValueError("rows differ in their number of sequences")
         # the places of selected rows in the table; select() itself would slice it for each row
         indices = dataset._indices
@@ -261,12 +261,6 @@ class FlatRows:
     def __reduce__(self) -> tuple[Any, ...]:
         # a view of a mapped file would be copied to workers that are not forked
         return FlatRows, (self._dataset,)
-
-    def count_sequences(self) -> Ids:
-        """Count the sequences of each row, (rows,)."""
-        if self._bounds is None:
-            return np.ones(len(self.lengths), np.int64)
-        return np.diff(self._bounds)
 
     def count_tokens(self) -> Ids:
         """Count the tokens of each row, all of its sequences included, (rows,)."""
@@ -506,13 +500,13 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
 
     Returns the rows and the index of each in ``rows``, (N,).
     """
-    if isinstance(rows, TextSource):
-        return TaskDataset({task: rows}), np.arange(len(rows))
-    kind = getattr(rows.features.get(length_column), "dtype", "")
-    if not kind.startswith("int"):  # no lengths, or a column of the user's own
-        return TaskDataset({task: rows}), np.arange(len(rows))
-    order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
-    return TaskDataset({task: rows.select(order)}), order
+    order = np.arange(len(rows))
+    if not isinstance(rows, TextSource):
+        kind = getattr(rows.features.get(length_column), "dtype", "")
+        if kind.startswith("int"):  # and not a column of the user's own
+            order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
+            rows = rows.select(order)
+    return TaskDataset({task: rows}), order
 
 
 # Batches
@@ -578,23 +572,14 @@ class TaskCollator:
             batch[WINDOWS_COLUMN] = counts if counts.shape[1] > 1 else counts.squeeze(1)
         return batch | (self._pack(joined) if self.packed else self._pad(joined))
 
-    def _list_columns(self, joined: Joined) -> dict[str, tuple[Ids, int]]:
-        """Return the columns with a value for each token, (T,), and their padding."""
-        columns = {
-            "input_ids": (joined.input_ids, self.pad_token_id),
-            "token_type_ids": (joined.token_type_ids, 0),
-        }
-        if joined.token_labels is None:
-            return columns
-        return {LABELS: (joined.token_labels, IGNORED_LABEL), **columns}
-
     def _pad(self, joined: Joined) -> Batch:
+        fillers = {"input_ids": self.pad_token_id, "token_type_ids": 0, LABELS: IGNORED_LABEL}
         mask = np.arange(joined.lengths.max()) < joined.lengths[:, None]
         is_separate = joined.is_separate and joined.num_windows is None
         shape = (joined.rows, -1, mask.shape[1]) if is_separate else mask.shape
         padded = {}
-        for name, (values, filler) in self._list_columns(joined).items():
-            column = np.full(mask.shape, filler, dtype=np.int64)
+        for name, values in _list_columns(joined).items():
+            column = np.full(mask.shape, fillers[name], dtype=np.int64)
             column[mask] = values
             padded[name] = torch.from_numpy(column.reshape(shape))
         padded["attention_mask"] = torch.from_numpy(mask.astype(np.int64).reshape(shape))
@@ -604,24 +589,26 @@ class TaskCollator:
 
     def _pack(self, joined: Joined) -> Batch:
         lengths, size, longest = joined.lengths, len(joined.input_ids), int(joined.lengths.max())
-        columns = {name: values for name, (values, _) in self._list_columns(joined).items()}
-        more: Batch = {}
+        ends, columns = np.cumsum(lengths), _list_columns(joined)
+        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
+        batch: Batch = {name: torch.from_numpy(values[None]) for name, values in columns.items()}
         if LABELS in columns:
             positions = np.flatnonzero(columns[LABELS] != IGNORED_LABEL)
-            more["label_positions"] = torch.from_numpy(positions)
+            batch["label_positions"] = torch.from_numpy(positions)
         if (values := joined.token_teacher) is not None:  # laid out as the logits of the model
             if joined.token_labels is None:  # of questions, by row
-                more[TEACHER] = _pad_tokens(values, lengths, longest)
+                batch[TEACHER] = _pad_tokens(values, lengths, longest)
             else:
-                more[TEACHER] = torch.from_numpy(values[None])
-        ends = np.cumsum(lengths)
-        columns["position_ids"] = np.arange(size) - np.repeat(ends - lengths, lengths)
-        return {
-            **{name: torch.from_numpy(values[None]) for name, values in columns.items()},
-            **more,
-            "cu_seq_lens_q": torch.from_numpy(np.append(0, ends).astype(np.int32)),
-            "max_length_q": longest,
-        }
+                batch[TEACHER] = torch.from_numpy(values[None])
+        batch["cu_seq_lens_q"] = torch.from_numpy(np.append(0, ends).astype(np.int32))
+        batch["max_length_q"] = longest
+        return batch
+
+
+def _list_columns(joined: Joined) -> dict[str, Ids]:
+    """Return the columns with a value for each token, (T,)."""
+    columns = {} if joined.token_labels is None else {LABELS: joined.token_labels}
+    return {**columns, "input_ids": joined.input_ids, "token_type_ids": joined.token_type_ids}
 
 
 def _pad_tokens(values: Values, lengths: Ids, longest: int) -> Tensor:

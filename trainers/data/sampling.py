@@ -51,10 +51,8 @@ class TaskSampling:
     def __post_init__(self) -> None:
         for key, kind in key_types(TaskSampling).items():
             check_value("", key, getattr(self, key), kind)
-        for key, strategy in (
-            ("sampling_temperature", "temperature"),
-            ("sampling_weights", "weighted"),
-        ):
+        owners = {"sampling_temperature": "temperature", "sampling_weights": "weighted"}
+        for key, strategy in owners.items():
             value = getattr(self, key)
             if value is not None and self.task_sampling != strategy:
                 raise ValueError(
@@ -314,11 +312,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         return {task: count * stream.step_rows for task, stream, count in triples}
 
     def describe(self, validation: Mapping[str, int]) -> str:
-        """Show the shares of the current epoch as a table, one line per task.
-
-        Args:
-            validation: Number of validation rows by task.
-        """
+        """Show the shares of the current epoch and the validation rows, one line per task."""
         names = ("task", "rows", "validation", "batch", "steps/epoch", "rows/epoch", "passes/epoch")
         lines: list[tuple[str, ...]] = [(*names, "share")]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):

@@ -13,6 +13,9 @@ from trainers.data.rows import Batch as Batch
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
+# Of which the methods are a part.
+OwnTrainer: TypeAlias = "MultiTaskTrainer"
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -65,7 +68,7 @@ class Method:
     def prepare(self, model: nn.Module, args: TrainingArguments) -> None:
         """Check, freeze or change what is needed before the Trainer; may raise ValueError."""
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         """Take what is needed from the trainer, which is now built; may raise ValueError."""
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
@@ -100,7 +103,7 @@ class Method:
         """Run before a task is evaluated during training."""
 
 
-def refuse_sharding(trainer: "MultiTaskTrainer", name: str) -> None:
+def refuse_sharding(trainer: OwnTrainer, name: str) -> None:
     """Raise ValueError if the trainer shards weights."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise ValueError(f"{name} needs whole weights on every rank; train without sharding")

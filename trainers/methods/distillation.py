@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from trainers.data.rows import (
 )
 from trainers.problems import PROBLEMS
 
-from .base import Batch, ComputeLoss, Method, StepLoss
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
+from .base import Batch, ComputeLoss, Method, OwnTrainer, StepLoss
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +96,7 @@ class Distillation(Method):
         self.alphas: dict[str, float] = {}  # share of the teacher in the loss, by taught task
         self._shares: dict[str, float] = {}  # of the training rows that have a label
 
-    # Before training
-
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         self.trainer = trainer
         self.model: Any = trainer.model
         for method in trainer.methods[: trainer.methods.index(self)]:
@@ -165,8 +160,6 @@ class Distillation(Method):
                         "teachers"
                     )
             dataset.teachers[task] = TeacherRows(np.stack(values, axis=1), lengths)
-
-    # Training
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         labels = inputs.get("labels")  # which a loss of the user may take out

@@ -1,7 +1,7 @@
 """What is fitted to rows after training: decision thresholds and temperatures."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +9,7 @@ from modeling_minbert.calibration import FEWEST_POSITIVES
 from trainers.data.rows import find_labeled, spread
 from trainers.files import find_inner
 
-from .base import Method
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
+from .base import Method, OwnTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ class Fitting(Method):
     final weights alone. The trainer adds this method by itself.
     """
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         self.trainer = trainer
         problems = trainer.problems
         self.thresholds = [task for task in problems if problems[task].needs_threshold_fit]

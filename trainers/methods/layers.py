@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -12,10 +12,7 @@ from transformers import TrainingArguments
 from datasets_scripts.checking import Positive, check_value
 from trainers.files import find_inner
 
-from .base import Method, refuse_sharding
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
+from .base import Method, OwnTrainer, refuse_sharding
 
 HEAD = re.compile(r"(?:^|\.)heads\.")
 LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
@@ -24,7 +21,6 @@ BELOW_ALL = re.compile(r"(?:^|\.)(embeddings|relative_attention_bias)\.")
 
 
 def _is_below(name: str, layers: int) -> bool:
-    """Whether a parameter belongs to the embeddings or to the lowest layers."""
     if HEAD.search(name):  # of a task that may be called "embeddings"
         return False
     if match := LAYER.search(name):
@@ -111,7 +107,7 @@ class HeadLearningRate(Method):
                 "outside its base model; leave it out"
             )
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         refuse_sharding(trainer, "head_learning_rate")
 
     def scale_optimizer(self, optimizer: Optimizer, model: nn.Module) -> None:
@@ -133,7 +129,6 @@ class HeadLearningRate(Method):
 
 
 def _find_heads(model: nn.Module) -> set[int]:
-    """Return the ids of the parameters outside the base model."""
     base: Any = getattr(find_inner(model), "base_model", model)
     return {id(value) for value in model.parameters()} - {id(value) for value in base.parameters()}
 
@@ -190,9 +185,6 @@ def merge_lora(model: nn.Module) -> None:
     """Merge the LoRA matrices into the weights and remove them, if there are any.
 
     Afterwards all weights are trainable, and the model is saved like any other.
-
-    Args:
-        model: The model.
     """
     if not hasattr(model, "peft_config"):
         return

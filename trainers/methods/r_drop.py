@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from transformers import TrainingArguments
@@ -11,10 +11,7 @@ from datasets_scripts.checking import Positive, check_value
 from trainers.files import find_inner
 from trainers.problems import PROBLEMS
 
-from .base import Batch, ComputeLoss, Method, StepLoss, check_dropout, refuse_sharding
-
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
+from .base import Batch, ComputeLoss, Method, OwnTrainer, StepLoss, check_dropout, refuse_sharding
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ class RDrop(Method):
         args.ddp_broadcast_buffers = False
         self.model: Any = model
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         refuse_sharding(trainer, "r_drop")
         if not hasattr(self.model, "divergence"):
             raise ValueError(

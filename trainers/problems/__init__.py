@@ -29,7 +29,7 @@ PROBLEMS = LazyTypes[AnyProblem](PLACES, lambda name: resolve_name(f"{__name__}.
 
 def make_problems(
     problem_types: Mapping[str, str],
-    specs: Mapping[str, MinBertTask] | None = None,
+    specs: Mapping[str, MinBertTask | None] | None = None,
     metrics: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, AnyProblem]:
     """Create the problem of each task, with its description (``config.task``) and metrics."""

@@ -186,16 +186,9 @@ class Problem(ABC, Generic[Outputs]):
     def compute_metrics(self, outputs: Outputs) -> dict[str, float]:
         """Compute the metrics of a split that are defined for its rows."""
 
+    @abstractmethod
     def standard_error(self, outputs: Outputs, metrics: Mapping[str, float]) -> float | None:
-        """Estimate that of the headline metric over the choice of the rows, by a bootstrap."""
-        values, labels = self.sample(outputs)
-        generator = np.random.default_rng(0)
-        scores = []
-        for _ in range(RESAMPLES):
-            rows = generator.integers(len(values), size=len(values))
-            scores.append(self.score(values[rows], labels[rows]))
-        known = np.array(scores)[np.isfinite(scores)]  # a draw may have one label only
-        return float(known.std()) if len(known) else None
+        """Estimate that of the headline metric over the choice of the rows."""
 
     def count(self, outputs: Any) -> int:
         """Count the rows, sentences or questions."""
@@ -208,14 +201,6 @@ class Problem(ABC, Generic[Outputs]):
     def keep_labelled(self, outputs: Outputs) -> tuple[Outputs, NDArray[np.int64] | None]:
         """Leave out the outputs of rows without a label; also returns which stay, None for all."""
         return outputs, None
-
-    def sample(self, outputs: Outputs) -> tuple[Array, Array]:
-        """Return values (N, ...) and labels (N,) of independent rows, for a bootstrap."""
-        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
-
-    def score(self, values: Array, labels: Array) -> float:
-        """Compute the headline metric of a draw of a sample, (N, ...) -> (); NaN if undefined."""
-        raise NotImplementedError(f"{self.problem_type} has no predictions to resample")
 
     def write(self, folder: Path, stem: str, outputs: Outputs, rows: Dataset) -> None:
         """Write the predictions for rows with ids in the format of a benchmark, if there is one.
@@ -248,6 +233,17 @@ AnyProblem: TypeAlias = Problem[Any]
 def find_output(outputs: ModelOutput, *names: str) -> Tensor:
     """Return the first of some outputs of a model that is not None."""
     return next(outputs[name] for name in names if outputs.get(name) is not None)
+
+
+def bootstrap(score: Callable[..., float], *columns: Array) -> float | None:
+    """Estimate the standard error of a score of columns, (N, ...), over the choice of the rows."""
+    generator, count = np.random.default_rng(0), len(columns[0])
+    scores = []
+    for _ in range(RESAMPLES):
+        rows = generator.integers(count, size=count)
+        scores.append(score(*(column[rows] for column in columns)))
+    known = np.array(scores)[np.isfinite(scores)]  # a draw may have one label only
+    return float(known.std()) if len(known) else None
 
 
 def check_names(where: str, rows: Dataset, names: Sequence[str]) -> None:
@@ -297,13 +293,6 @@ class Predicted(NamedTuple):
     logits: Any  # (N, K); None if only the predictions are known
     predictions: Array  # class indices, 0 or 1, or scores, (N,)
     labels: Array | None  # (N,); None if the rows have none
-
-
-def _value_of(metric: Metric, predictions: Array, labels: Array) -> float | None:
-    """Compute a metric; None if it is undefined, which counts as 0, but not for errors."""
-    assert metric.score is not None  # noqa: S101  of other problems
-    value = metric.score(predictions, labels)
-    return None if math.isnan(value) and not metric.lower_is_better else value
 
 
 def warn_undefined(name: str) -> None:
@@ -381,26 +370,21 @@ class LabelledProblem(Problem[Predicted]):
         labels: Array = np.asarray(outputs.labels).astype(self.dtype)
         metrics = {}
         for metric in self.reported:
-            value = _value_of(metric, predictions, labels)
-            if value is None:
+            value = metric.score(predictions, labels)
+            if math.isnan(value) and not metric.lower_is_better:  # 0 would be the best error
                 warn_undefined(metric.name)
-            metrics[metric.name] = value or 0.0
+                value = 0.0
+            metrics[metric.name] = value or 0.0  # and not -0.0
         return metrics
 
     def standard_error(self, outputs: Predicted, metrics: Mapping[str, float]) -> float | None:
         if self.reported[0] is ACCURACY:
             return binomial_error(metrics[ACCURACY.name], self.count(outputs))
-        return super().standard_error(outputs, metrics)
+        predictions: Array = outputs.predictions.astype(self.dtype)
+        return bootstrap(self.reported[0].score, predictions, np.asarray(outputs.labels))
 
     def count(self, outputs: Predicted) -> int:
         return len(outputs.predictions)
-
-    def sample(self, outputs: Predicted) -> tuple[Array, Array]:
-        return outputs.predictions.astype(self.dtype), np.asarray(outputs.labels)
-
-    def score(self, values: Array, labels: Array) -> float:
-        value = _value_of(self.reported[0], values, labels)
-        return math.nan if value is None else value
 
     @staticmethod
     def format_value(value: float) -> str:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
 from numpy.typing import NDArray
 
 from modeling_minbert.multi_output import MultiOutputClassificationTask
@@ -157,10 +156,9 @@ class MultiOutputClassification(LabelledProblem):
 
     def check(self, where: str, rows: Rows) -> None:
         super().check(where, rows)
-        if not isinstance(rows, Dataset):
-            return
+        columns: Any = rows
         counts = list(map(len, self.outputs.values()))
-        for number, row in enumerate(rows.with_format(None)["labels"][:]):
+        for number, row in enumerate(columns.with_format(None)["labels"][:]):
             labels = np.asarray(row)
             if labels.shape != (len(counts),) or not all(
                 label == IGNORED_LABEL or label in range(count)

@@ -22,7 +22,7 @@ class Metric:
     """A metric of a task."""
 
     name: str  # in logs, results and recipes
-    score: Score | None = None  # None if the problem computes it
+    score: Any = None  # a `Score`; None if the problem computes it
     lower_is_better: bool = False
     # a correlation r, which counts as (r + 1) / 2 on the leaderboard of Stanford CS 224N's project
     is_rescaled: bool = False

@@ -6,7 +6,7 @@ entities of one word each, all but ``O``, as with ``conlleval -r``.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, has_token_labels
 from trainers.files import write_text
 
-from .base import Decode, Evaluated, Problem, check_labels, check_names, find_output
+from .base import Decode, Evaluated, Problem, bootstrap, check_labels, check_names, find_output
 from .blocks import Block, Example, Examples
 from .classes import Calibrated
 from .metrics import Array, Described, Metric, f1_of_counts, score_counts
@@ -157,7 +157,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def compute_metrics(self, outputs: Tagged) -> dict[str, float]:
         """Compute ``f1``, ``precision`` and ``recall`` of entities, and ``accuracy`` of words."""
-        counts = self.sample(outputs)[0]
+        counts = count_entities(outputs, self.tag_names)[1]
         correct = outputs.predictions == outputs.labels
         return {**score_counts(counts.sum(axis=0)), "accuracy": float(np.mean(correct))}
 
@@ -172,13 +172,9 @@ class TokenClassification(Calibrated, Problem[Tagged]):
             types.append({"name": name, **score_counts(counts), **sizes})
         return types
 
-    def sample(self, outputs: Tagged) -> tuple[Array, Array]:
-        """Count the right, predicted and labelled entities of each sentence, (N, 3)."""
+    def standard_error(self, outputs: Tagged, metrics: Mapping[str, float]) -> float | None:
         counts = count_entities(outputs, self.tag_names)[1]
-        return counts, np.zeros(len(counts))
-
-    def score(self, values: Array, labels: Array) -> float:
-        return float(f1_of_counts(*values.sum(axis=0)))
+        return bootstrap(lambda drawn: float(f1_of_counts(*drawn.sum(axis=0))), counts)
 
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Dataset) -> None:
         """Write a word with its tags per line, for conlleval.

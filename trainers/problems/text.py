@@ -200,14 +200,10 @@ def embedding_metrics(vectors: Vectors) -> dict[str, float]:
             ranks = 1 + nearer + equal // 2 + equal % 2
             parts.append(np.where(is_broken, most, ranks))
         reciprocal = 1 / np.concatenate(parts)
-        metrics = {
-            "accuracy": float((reciprocal == 1).mean()),
-            "mrr": float(reciprocal.mean()),
-            "alignment": alignment,
-        }
-    total = 0.0
-    for block in blocks:
-        total += float(np.exp(4 * ((first[block] @ first.T).astype(np.float64) - 1)).sum())
+        metrics = {"accuracy": float((reciprocal == 1).mean()), "mrr": float(reciprocal.mean())}
+        metrics["alignment"] = alignment
+    cosine_blocks = ((first[block] @ first.T).astype(np.float64) for block in blocks)
+    total = sum(float(np.exp(4 * (cosines - 1)).sum()) for cosines in cosine_blocks)
     # without the pairs of a vector with itself, whose distance is 0
     pairs = count * (count - 1)
     return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}

@@ -57,12 +57,9 @@ COUNTED = ("optimizer steps", "row")  # what the axis of a figure counts
 def draw_curves(
     history: Sequence[Mapping[str, float]], problem: AnyProblem, kept: int | None = None
 ) -> list[Figure]:
-    """Draw the losses and the metrics of a task that were logged, with long series thinned.
+    """Draw the losses and the metrics of a task in the log of a Trainer, with long series thinned.
 
-    Args:
-        history: Log of the Trainer.
-        problem: The problem of the task.
-        kept: The step whose weights were kept, which is marked; None for the last one.
+    ``kept`` is the step whose weights were kept, which is marked; None for the last one.
     """
     figures = []
     plots = dict(problem.loss_curves)
@@ -85,8 +82,7 @@ def draw_curves(
             if len(chosen) < len(points):
                 notes.append(f"{name}: {len(chosen)} of {len(points):,} points, evenly spread.")
         if series:
-            note = " ".join(notes)
-            figures.append(Figure(title, "optimizer steps", "", series, note, mark=kept))
+            figures.append(Figure(title, "optimizer steps", "", series, " ".join(notes), mark=kept))
     return figures
 
 
@@ -109,10 +105,8 @@ UNUSED = re.compile(
 def draw_figure(figure: Figure, number: int, title: str = "") -> str:
     """Draw a figure as SVG that is part of a page, in the colors of its style sheet.
 
-    Args:
-        figure: The figure; without a finite point nothing is drawn.
-        number: Of the figure on its page, which sets its names apart.
-        title: For screen readers, before the names of the series.
+    Its ``number`` on the page sets its names apart; screen readers read the ``title`` before the
+    names of the series. Without a finite point nothing is drawn.
     """
     # a run that only trains saves the memory of this import
     from markupsafe import Markup

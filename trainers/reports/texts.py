@@ -13,7 +13,6 @@ PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\
 # What starts Markdown, HTML, a formula or a link within a line; underscores only at the edge of a
 # word, and colons only in addresses.
 SPECIAL = re.compile(r"[\\`*\[\]<>|~&#$!]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
-FENCE = "```"
 # The names of torch for the precisions of accelerate.
 PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Of words by their shares, at most so strong that they can be read on a light and a dark page.
@@ -48,7 +47,7 @@ def code_span(text: str) -> str:
 def code_block(text: str, language: str) -> str:
     """Write a text as a block of code in Markdown."""
     lines = "\n".join(printable(text).splitlines())
-    ticks = _longer_run(lines, len(FENCE))
+    ticks = _longer_run(lines, 3)
     return f"{ticks}{language}\n{lines}\n{ticks}"
 
 
@@ -95,18 +94,10 @@ def markdown_table(lines: Sequence[Sequence[str]], text_columns: int = 2) -> str
 
     The first line is the header; columns after ``text_columns`` are numbers.
     """
-    lines = [list(map(plain, line)) for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = [
-        "-" * width if column < text_columns else "-" * (width - 1) + ":"
-        for column, width in enumerate(widths)
-    ]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width) if column < text_columns else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in (lines[0], rule, *lines[1:])
-    )
+    columns = []
+    for number, cells in enumerate(zip(*(map(plain, line) for line in lines), strict=True)):
+        width, is_text = max(map(len, cells)), number < text_columns
+        rule = "-" * width if is_text else "-" * (width - 1) + ":"
+        head, *others = [cell.ljust(width) if is_text else cell.rjust(width) for cell in cells]
+        columns.append([head, rule, *others])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,7 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from trainers.methods.base import Batch, ComputeLoss, Method, StepLoss
-
-if TYPE_CHECKING:
-    from .multitask import MultiTaskTrainer
+from trainers.methods.base import Batch, ComputeLoss, Method, OwnTrainer, StepLoss
 
 TRIM_THRESHOLD, MOST_MAPPED_BLOCKS = -1, -4  # options of glibc's mallopt, in malloc.h
 
@@ -148,14 +145,14 @@ class DivergenceCheck(Method):
     they are saved. The trainer always has this method, at the end of its list.
     """
 
-    def attach(self, trainer: "MultiTaskTrainer") -> None:
+    def attach(self, trainer: OwnTrainer) -> None:
         self.trainer = trainer
+        self.begin()
+
+    def begin(self) -> None:  # also after a training that was stopped
         self.step_tasks: list[str] = []
         # by the name of a value: the first step at which it was not finite, 0 for none
         self.notes: dict[str, Tensor] = {}
-
-    def begin(self) -> None:
-        self.step_tasks, self.notes = [], {}  # of a training that was stopped
 
     def loss(self, compute: ComputeLoss, task: str, inputs: Batch) -> StepLoss:
         step = compute()

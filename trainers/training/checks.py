@@ -108,7 +108,16 @@ def check_tasks(
         )
     inner = find_inner(model)
     config = getattr(inner, "config", None)
-    _check_model(model, config)
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "torch.compile has put the model into another one: compile it in place, by "
+            "model.compile()"
+        )
+    if getattr(config, "return_dict", True) is False:
+        raise ValueError(
+            "model.config.return_dict is False, but losses and predictions are read by name; set "
+            "it to True"
+        )
     specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
@@ -142,20 +151,6 @@ def _check_names(problems: Mapping[str, AnyProblem]) -> None:
                     f"tasks {owners[name]!r} and {task!r} would both have {name!r}; rename one"
                 )
             owners[name] = task
-
-
-def _check_model(model: nn.Module, config: object) -> None:
-    """Refuse a model whose weights or outputs would have names that nothing reads."""
-    if hasattr(model, "_orig_mod"):
-        raise ValueError(
-            "torch.compile has put the model into another one: compile it in place, by "
-            "model.compile()"
-        )
-    if getattr(config, "return_dict", True) is False:
-        raise ValueError(
-            "model.config.return_dict is False, but losses and predictions are read by name; set "
-            "it to True"
-        )
 
 
 def _check_rows(
@@ -332,14 +327,13 @@ def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model:
     optimizer, schedule = optimizers
     inner = getattr(optimizer, "optimizer", optimizer)  # of accelerate's
     driven = getattr(schedule, "optimizer", inner)
-    shared = {id(group) for group in getattr(optimizer, "param_groups", [])}  # with a wrapper
-    shared &= {id(group) for group in getattr(driven, "param_groups", [])}
+    groups = getattr(optimizer, "param_groups", [])
+    shared = {*map(id, groups)} & {*map(id, getattr(driven, "param_groups", []))}  # with a wrapper
     if schedule is not None and driven not in (optimizer, inner) and not shared:
         raise ValueError(
             "optimizers: the schedule changes the rates of an optimizer that is not trained with; "
             "give both, (optimizer, schedule), or leave the schedule out"
         )
-    groups = getattr(optimizer, "param_groups", [])
     trained = {id(weight) for group in groups for weight in group["params"]}
     if trained and trained.isdisjoint(map(id, model.parameters())):
         raise ValueError(

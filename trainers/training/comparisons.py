@@ -1,21 +1,18 @@
 """What a loss that compares the rows of a batch needs of rows, batches and models."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import torch
 
 from trainers.data.rows import IGNORED_LABEL, LABELS
 from trainers.files import find_inner
-from trainers.methods.base import check_dropout
+from trainers.methods.base import OwnTrainer, check_dropout
 
 from .checks import needs_rows
 
-if TYPE_CHECKING:
-    from trainers.training.multitask import MultiTaskTrainer
 
-
-def check_comparisons(trainer: "MultiTaskTrainer") -> None:
+def check_comparisons(trainer: OwnTrainer) -> None:
     """Refuse batches, rows and models that leave a loss nothing to compare; it would be 0."""
     model = find_inner(trainer.model)
     for name, task in trainer.tasks.items():

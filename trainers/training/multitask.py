@@ -55,7 +55,7 @@ from .checks import (
     needs_rows,
     refuse_scaling,
 )
-from .resuming import find_missing, last_complete_checkpoint, write_checksums
+from .resuming import checkpoint_problem, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
@@ -251,12 +251,10 @@ class MultiTaskTrainer(Trainer):
             folder = last_complete_checkpoint(str(self.args.output_dir), count)
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
-        elif folder and (problem := find_missing(Path(folder), count)) is not None:
-            advice = "; to start anew from its weights, load the model from it"
-            raise ValueError(
-                f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}"
-                + (advice if Path(folder).is_dir() else "")
-            )
+        elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
+            if Path(folder).is_dir():
+                problem += "; to start anew from its weights, load the model from it"
+            raise ValueError(f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}")
         is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         if folder and not is_sharded and not Path(folder, "optimizer.pt").is_file():
             raise ValueError(
@@ -472,8 +470,7 @@ class MultiTaskTrainer(Trainer):
     ) -> Any:
         """Predict encoded rows of the only task; ``predict_task`` predicts those of any.
 
-        Raises:
-            ValueError: If there are several tasks.
+        Several tasks raise ValueError.
         """
         if len(self.tasks) > 1:
             raise ValueError(
@@ -577,9 +574,8 @@ class MultiTaskTrainer(Trainer):
         self._evaluated = {}
         with keeping_weights(self.model):
             output = super().evaluation_loop(dataloader, *args, **kwargs)
-        loaders: list[Any] = (
-            self.accelerator._dataloaders
-        )  # would keep the rows of every evaluation
+        # would keep the rows of every evaluation
+        loaders: list[Any] = self.accelerator._dataloaders
         loaders[:] = [loader for loader in loaders if loader is not dataloader]
         if self._evaluated and output.metrics is not None:
             sums = torch.stack([torch.stack(x).sum(dim=0) for x in self._evaluated.values()])
@@ -764,10 +760,9 @@ def hide_duplicates(
     real = min(max(state.remainder - accelerator.process_index * rows, 0), rows)
     names: list[str] = [name for name in ("labels", "next_sentence_label") if name in inputs]
     changed: Batch = {}
-    config: Any = find_inner(model).config
     for name in names or ["input_ids"]:
         values, offsets = inputs[name], inputs.get("cu_seq_lens_q")
-        filler = IGNORED_LABEL if names else config.pad_token_id
+        filler = IGNORED_LABEL if names else find_inner(model).config.pad_token_id
         if offsets is None or values.shape != inputs["input_ids"].shape:
             is_real = torch.arange(len(values), device=values.device) < real
             is_real = is_real.view(-1, *[1] * (values.dim() - 1))

@@ -78,8 +78,13 @@ class TermCounter:
         task = batch["task"]
         problem = self._problems[task]
         if batch.get("labels") is None:
-            per_row = getattr(problem.spec, "num_sentences", 1)
-            return {WHOLE: count_sequences(batch) / per_row if rows is None else rows}
+            if rows is not None:
+                return {WHOLE: rows}
+            if "cu_seq_lens_q" in batch:  # packed
+                count = len(batch["cu_seq_lens_q"]) - 1
+            else:
+                count = batch["attention_mask"].ne(0).any(dim=-1).sum()
+            return {WHOLE: count / getattr(problem.spec, "num_sentences", 1)}
         parts = problem.parts or {WHOLE: ("loss", "labels")}
         return {part: self._count(task, batch[name]) for part, (_, name) in parts.items()}
 
@@ -97,8 +102,6 @@ class TermCounter:
             for part, count in parts.items():
                 entries.append((batch, part))
                 counts.append(torch.as_tensor(count, dtype=torch.float32, device=device))
-        if not counts:
-            return
         everywhere = reduce(torch.stack(counts)).unbind()
         sums: dict[tuple[str, str], list[Tensor]] = {}
         for (batch, part), number in zip(entries, everywhere, strict=True):
@@ -114,14 +117,6 @@ class TermCounter:
 def compares_rows(problem: AnyProblem) -> bool:
     """Whether the loss of a task compares the rows of a batch."""
     return getattr(getattr(problem.spec, "loss_function", None), "compares_rows", False)
-
-
-def count_sequences(inputs: Batch) -> float | Tensor:
-    """Count the sequences of a batch, padded or packed."""
-    if (offsets := inputs.get("cu_seq_lens_q")) is not None:
-        return len(offsets) - 1
-    mask: Tensor = inputs["attention_mask"]
-    return mask.ne(0).any(dim=-1).sum()
 
 
 def count_labels(_task: str, labels: Tensor) -> Tensor:
@@ -141,20 +136,18 @@ def smooth_labels(
     factor = args.label_smoothing_factor
     own: Any = getattr(find_inner(model), "smooth_labels", None)
     if own is None:
+        if not factor:
+            return None
         config = getattr(find_inner(model), "config", None)
-        if factor and getattr(config, "num_labels", 2) < 2:
+        kinds = {problem.kind.hub_type for problem in problems.values()}
+        several = "several labels for a row" if "multi_label_classification" in kinds else ""
+        found = "num_labels=1" if getattr(config, "num_labels", 2) < 2 else several
+        if found:
             raise ValueError(
                 f"label_smoothing_factor={factor!r} spreads labels over classes, but the model has "
-                "num_labels=1; leave it out"
+                f"{found}; leave it out"
             )
-        if factor and any(
-            x.kind.hub_type == "multi_label_classification" for x in problems.values()
-        ):
-            raise ValueError(
-                f"label_smoothing_factor={factor!r} spreads labels over classes, but the model has "
-                "several labels for a row; leave it out"
-            )
-        return LabelSmoother(epsilon=factor) if factor else None
+        return LabelSmoother(epsilon=factor)
     smoothed = [task for task, problem in problems.items() if problem.smooths_labels]
     for task in smoothed:
         own(task, factor)
