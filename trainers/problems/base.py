@@ -71,6 +71,8 @@ class Problem(ABC, Generic[Outputs]):
     fits_held_out: ClassVar[bool] = False
     # The files of `write` have words or answers of the rows.
     writes_texts: ClassVar[bool] = False
+    # Columns of rows without which nothing can be evaluated.
+    evaluated: ClassVar[tuple[str, ...]] = ()
     # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.
     parts: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # https://huggingface.co/tasks: of the results, and of a model that has no other problem type
@@ -116,9 +118,6 @@ class Problem(ABC, Generic[Outputs]):
             replace(metric, lower_is_better=lower_is_better) if metric.module == module else metric
             for metric in self.reported
         )
-
-    # columns of rows without which nothing can be evaluated
-    evaluated: ClassVar[tuple[str, ...]] = ()
 
     @property
     def kind(self) -> type[MinBertTask]:
@@ -419,8 +418,8 @@ class LabelledProblem(Problem[Predicted]):
         """Format a label or a prediction, () or (K,), for a reader."""
 
     @abstractmethod
-    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
-        """Return the wrong rows, the worst first, each with the size of its error."""
+    def find_errors(self, outputs: Predicted) -> tuple[Array, Array, Array]:
+        """Return which rows are wrong, a number that is lowest for the worst, and a size, (N,)."""
 
     def list_errors(
         self,
@@ -431,14 +430,16 @@ class LabelledProblem(Problem[Predicted]):
     ) -> list[Block]:
         """List the worst errors, with what their sizes are; nothing if there are none."""
         outputs = evaluated.outputs
+        is_wrong, ranking, sizes = self.find_errors(outputs)
+        worst = [row for row in np.argsort(ranking, kind="stable").tolist() if is_wrong[row]]
         rows = [
             Example(
                 str(evaluated.rows[row]["id"]),
                 quote(evaluated.texts, row),
                 self.format_label(np.asarray(outputs.labels)[row]),
                 self.format_label(outputs.predictions[row]),
-                wrong,
+                float(sizes[row]),
             )
-            for row, wrong in self.find_errors(outputs)[: evaluated.examples]
+            for row in worst[: evaluated.examples]
         ]
         return [Examples("Worst errors", rows, size, size_format, note)] if rows else []

@@ -114,14 +114,13 @@ class ClassProblem(Calibrated, LabelledProblem):
             *self.list_errors(evaluated, note),
         ]
 
-    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
-        """Return the wrong rows whose label is least probable, with that of their prediction."""
+    def find_errors(self, outputs: Predicted) -> tuple[Array, Array, Array]:
+        """Rank rows by the probability of the label; the size is that of the prediction."""
         labels = np.asarray(outputs.labels).astype(np.int64)
         predictions = outputs.predictions.astype(np.int64)
         probabilities = self.probabilities(outputs.logits)
-        wrong = np.flatnonzero(predictions != labels)
-        order = np.argsort(probabilities[wrong, labels[wrong]], kind="stable")
-        return [(int(row), float(probabilities[row, predictions[row]])) for row in wrong[order]]
+        rows = np.arange(len(labels))
+        return predictions != labels, probabilities[rows, labels], probabilities[rows, predictions]
 
     def format_label(self, value: Array) -> str:
         return self.name_of(int(value))

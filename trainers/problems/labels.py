@@ -111,15 +111,14 @@ class MultiLabelClassification(Calibrated, LabelledProblem):
         )
         return [*self.draw_calibration(evaluated), *self.list_errors(evaluated, note)]
 
-    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
-        """Return the wrong rows whose labels together had the lowest probability."""
+    def find_errors(self, outputs: Predicted) -> tuple[Array, Array, Array]:
+        """Rank rows by the probability of all labels; the size is that of the predictions."""
         labels = np.asarray(outputs.labels)
         predicted = self.confidences(outputs.logits, outputs.predictions)
         given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
         given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
-        wrong = np.flatnonzero(~is_right(outputs.predictions, labels).all(axis=-1))
-        order = wrong[np.argsort(given[wrong], kind="stable")]
-        return [(int(row), float(predicted[row].prod())) for row in order]
+        is_wrong = np.any(~is_right(outputs.predictions, labels), axis=1)
+        return is_wrong, given, predicted.prod(axis=1)
 
     def format_label(self, value: Array) -> str:
         given = np.flatnonzero(np.asarray(value) == 1).tolist()
@@ -197,8 +196,8 @@ class MultiOutputClassification(LabelledProblem):
         )
         return [*blocks, *self.list_errors(evaluated, note)]
 
-    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
-        """Return the wrong rows whose labels are least probable, with that of their prediction."""
+    def find_errors(self, outputs: Predicted) -> tuple[Array, Array, Array]:
+        """Rank rows by the probability of all labels; the size is that of the predictions."""
         from scipy.special import log_softmax  # its import takes a tenth of a second
 
         labels, predictions = np.asarray(outputs.labels), outputs.predictions
@@ -208,9 +207,7 @@ class MultiOutputClassification(LabelledProblem):
             known = labels[:, number] != IGNORED_LABEL
             likely += scores[rows, predictions[:, number]]
             given += np.where(known, scores[rows, labels[:, number].clip(min=0)], 0)
-        wrong = np.flatnonzero(~is_right(predictions, labels).all(axis=1))
-        order = wrong[np.argsort(given[wrong], kind="stable")]
-        return [(int(row), float(np.exp(likely[row]))) for row in order]
+        return np.any(~is_right(predictions, labels), axis=1), given, np.exp(likely)
 
     def format_label(self, value: Array) -> str:
         named = zip(self.outputs.items(), np.asarray(value).tolist(), strict=True)

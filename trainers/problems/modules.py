@@ -17,12 +17,8 @@ def make_module_metric(name: str) -> Metric:
     title = Path(module).name.removesuffix(".py")
     if not title:
         raise ValueError(f"metrics: {name!r} names no module; expected {EVALUATE}<folder or name>")
-    return Metric(
-        title,
-        lower_is_better=is_error(title),
-        module=module,
-        score=partial(_compute_module, module, title),
-    )
+    score = partial(_compute_module, module, title)
+    return Metric(title, score, lower_is_better=is_error(title), module=module)
 
 
 @cache

@@ -150,7 +150,7 @@ class QuestionAnswering(Problem[Answered]):
         Metric("best_exact_match"),
         Metric("best_exact_match_threshold", is_plotted=False),
     )
-    evaluated = ("id", "passage", "first_token", "token_starts", "token_ends", "owned", "answers")
+    evaluated = (*WINDOW_COLUMNS, "answers")
     teaching = "tokens"
     writes_texts = True
     hub_task = pipeline_tag = "question-answering"

@@ -142,16 +142,15 @@ class Regression(LabelledProblem):
             )
         return [*blocks, *self.list_errors(evaluated, note, "off by", ".4g")]
 
-    def find_errors(self, outputs: Predicted) -> list[tuple[int, float]]:
-        """Return the rows that are off by most; of several targets in standard deviations."""
+    def find_errors(self, outputs: Predicted) -> tuple[Array, Array, Array]:
+        """Rank rows by how far they are off; of several targets in standard deviations."""
         labels = as_matrix(np.asarray(outputs.labels))
         is_given = labels != IGNORED_LABEL
         errors = np.where(is_given, as_matrix(outputs.predictions) - labels, 0)
         if self._has_several:
             errors = errors / np.asarray((self.spec and self.spec.std) or 1.0)
         sizes = np.sqrt((errors**2).sum(axis=1) / np.maximum(is_given.sum(axis=1), 1))
-        rows = np.argsort(-sizes, kind="stable")
-        return [(int(row), float(sizes[row])) for row in rows if sizes[row] > 0]
+        return sizes > 0, -sizes, sizes
 
     def format_label(self, value: Array) -> str:
         if not self._has_several:

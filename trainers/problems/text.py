@@ -62,9 +62,7 @@ class TextProblem(Problem[Array]):
                 row = positions // ids.shape[1]
             else:
                 row = torch.bucketize(positions, offsets[1:].to(positions.dtype), right=True)
-            nll = F.cross_entropy(
-                tokens.float(), labels, reduction="none", ignore_index=IGNORED_LABEL
-            )
+            nll = F.cross_entropy(tokens.float(), labels, reduction="none")  # 0 for a label of -100
             is_right = tokens.argmax(dim=-1) == labels
             sums = torch.stack([nll, is_right.float(), (labels >= 0).float()], dim=1)
             scores[:, :3] = torch.zeros(rows, 3, device=device).index_add_(0, row, sums)

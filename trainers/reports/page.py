@@ -311,7 +311,6 @@ def explain(trainer: MultiTaskTrainer, task: str, block: Block) -> Block:
 
 
 def _tabulate_types(types: Sequence[Described]) -> Table:
-    """Tabulate the metrics of entity types, labels or targets, of many only the frequent ones."""
     note = ""
     if len(types) > MOST_CLASSES:
         note = f"The {MOST_CLASSES} most frequent of {len(types)}."
