@@ -183,9 +183,16 @@ def evaluate_run(
         # a mean of some tasks could be mistaken for that of all
         if has_mean and len(found.rows) == len(trainer.problems):
             found.metrics.update(trainer.aggregate(found.metrics))
-    in_glue = [name for name, task in trainer.tasks.items() if task.in_glue]
-    for split in ("train", "validation", "test"):
-        if not in_glue or split not in results or not results[split].rows.keys() >= {*in_glue}:
+    if any(task.in_glue for task in trainer.tasks.values()):
+        _score_glue(trainer, results)
+    return results, outputs
+
+
+def _score_glue(trainer: MultiTaskTrainer, results: Mapping[str, Results]) -> None:
+    """Add the GLUE score to the splits, such as validation, in which all its tasks have labels."""
+    tasks = [name for name, task in trainer.tasks.items() if task.in_glue]
+    for split in {"train", "validation", "test"} & results.keys():
+        if not set(tasks) <= results[split].rows.keys():
             continue
         # with the other sets of a task, such as validation_mismatched
         sets = [found for name, found in results.items() if name.partition("_")[0] == split]
@@ -196,10 +203,9 @@ def evaluate_run(
                 if task in found.rows
                 for name in trainer.problems[task].headline
             ]
-            for task in in_glue
+            for task in tasks
         }
         results[split].metrics["glue"] = glue_score(values)
-    return results, outputs
 
 
 def _split_order(split: str) -> tuple[int, str]:

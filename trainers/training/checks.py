@@ -108,16 +108,7 @@ def check_tasks(
         )
     inner = find_inner(model)
     config = getattr(inner, "config", None)
-    if hasattr(model, "_orig_mod"):
-        raise ValueError(
-            "torch.compile has put the model into another one: compile it in place, by "
-            "model.compile()"
-        )
-    if getattr(config, "return_dict", True) is False:
-        raise ValueError(
-            "model.config.return_dict is False, but losses and predictions are read by name; set "
-            "it to True"
-        )
+    _check_model(model, config)
     specs = parse_tasks(getattr(config, "tasks", None))
     problems = {name: task.make_problem(specs.get(name)) for name, task in by_name.items()}
     _check_names(problems)
@@ -136,6 +127,20 @@ def check_tasks(
     if all(task.training.auxiliary for task in tasks):
         raise ValueError(f"auxiliary: all tasks are ({names}); leave it out of those that count")
     return by_name, problems
+
+
+def _check_model(model: nn.Module, config: object) -> None:
+    """Refuse a model whose weights or outputs would have names that nothing reads."""
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "torch.compile has put the model into another one: compile it in place, by "
+            "model.compile()"
+        )
+    if getattr(config, "return_dict", True) is False:
+        raise ValueError(
+            "model.config.return_dict is False, but losses and predictions are read by name; set "
+            "it to True"
+        )
 
 
 def _check_names(problems: Mapping[str, AnyProblem]) -> None:
