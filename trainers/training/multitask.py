@@ -55,7 +55,7 @@ from .checks import (
     needs_rows,
     refuse_scaling,
 )
-from .resuming import checkpoint_problem, last_complete_checkpoint, write_checksums
+from .resuming import find_missing, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class MultiTaskTrainer(Trainer):
             folder = last_complete_checkpoint(str(self.args.output_dir), count)
             if folder is None:
                 raise ValueError(f"output_dir={self.args.output_dir!r} has no complete checkpoint")
-        elif folder and (problem := checkpoint_problem(Path(folder), count)) is not None:
+        elif folder and (problem := find_missing(Path(folder), count)) is not None:
             if Path(folder).is_dir():
                 problem += "; to start anew from its weights, load the model from it"
             raise ValueError(f"resume_from_checkpoint={str(folder)!r} cannot be used: {problem}")

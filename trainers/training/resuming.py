@@ -19,11 +19,18 @@ CHECKSUMS = "checksums.json"
 
 
 def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int) -> str | None:
-    """Find the newest checkpoint from which a run of so many processes can be resumed, if any.
+    """Find the newest checkpoint from which a run can be resumed.
 
-    The Trainer writes weights, optimizer, scheduler, a random state for each process and finally
-    its own state directly to the checkpoint folder, so a killed run may leave an incomplete one.
-    Such folders are skipped with a warning that names the problem.
+    The Trainer writes weights, optimizer, scheduler, random states and finally its own state
+    directly to the checkpoint folder, so a killed run may leave an incomplete one. Such folders are
+    skipped with a warning that names the problem.
+
+    Args:
+        output_dir: Folder of the run.
+        world_size: Number of processes of the resumed run; each needs its random state.
+
+    Returns:
+        Path of the checkpoint, or None if there is none.
     """
     prefix = f"{PREFIX_CHECKPOINT_DIR}-"
     folders = [
@@ -40,7 +47,22 @@ def last_complete_checkpoint(output_dir: str | os.PathLike[str], world_size: int
 
 
 def checkpoint_problem(folder: Path, world_size: int) -> str | None:
-    """Describe why a run cannot be resumed from ``folder``, or return None.
+    """Describe why a run cannot be resumed from ``folder``, or return None."""
+    if (problem := find_missing(folder, world_size)) is not None:
+        return problem
+    # pickles that cannot be read, without their tensors and, as the Trainer will, code
+    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
+    return None
+
+
+def find_missing(folder: Path, world_size: int) -> str | None:
+    """Describe a file of a checkpoint that is missing or has changed, or return None.
 
     The state of the Trainer is written after all other files, and their checksums at last, which a
     kill may prevent.
@@ -60,17 +82,7 @@ def checkpoint_problem(folder: Path, world_size: int) -> str | None:
             return f"{name} is missing"
     if len(list(folder.glob("rng_state*.pth"))) != world_size:
         return f"it was not written by {world_size} process(es)"
-    if (problem := _find_damage(folder)) is not None:
-        return problem
-    # pickles that cannot be read, without their tensors and, as the Trainer will, code
-    for path in sorted((*folder.glob("*.pt"), *folder.glob("*.pth"))):
-        try:
-            with safe_globals():
-                torch.load(path, map_location="meta", weights_only=True)
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
-            return f"{path.name} cannot be loaded ({reason or type(error).__name__})"
-    return None
+    return _find_damage(folder)
 
 
 def _find_damage(folder: Path) -> str | None:
