@@ -242,7 +242,7 @@ def read_splits(data: TaskData) -> TaskRows:
     """Read all valid rows of a task; their facts are the numbers of those that were skipped."""
     row_format = load_format(data)
     commit, name = None, data.hub_id or data.dataset
-    files, fetched = data.files, dict[str, Dataset]()
+    files, fetched = data.files, dict[str, Any]()
     if files:
         check_files(data)
     elif data.hub_id is not None:
@@ -257,8 +257,7 @@ def read_splits(data: TaskData) -> TaskRows:
     else:
         from .catalog import read_sample
 
-        samples = read_sample(str(data.dataset)).items()
-        fetched = {split: Dataset.from_list(rows) for split, rows in samples}
+        fetched = read_sample(str(data.dataset))
     written: dict[str, Dataset] = {}
     for split in files or fetched:
         if files:

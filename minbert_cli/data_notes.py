@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from datasets_scripts.loading import LARGEST_SHARE, digest_alike
 from datasets_scripts.readers import is_numeral
 from modeling_minbert import MinBertTask
 from modeling_minbert.inference import find_upper
-from modeling_minbert.texts import SPACELESS, Encoding, tokenize_whole
+from modeling_minbert.texts import SPACELESS, WINDOWS, Encoding, own_tokenizer, tokenize_whole
 
 LARGEST_CUT = 0.001  # of the tokens, without a note
 MISSING = ("nan", "null", "none", "n/a", "na")  # what programs write for a missing value
@@ -57,8 +56,10 @@ def describe_data(
     notes += _describe_shared(rows, task)
     notes += _describe_counts(rows, task, weights)
     notes += _describe_labels(rows)
-    measured = rows.measured_rows
-    if (cut := rows.row_format.cut_share(measured, tokenizer, encoding) or 0) >= LARGEST_CUT:
+    measured, cut = rows.measured_rows, None
+    if encoding.truncation == WINDOWS or max(encoded["train"]["length"][:]) >= encoding.max_length:
+        cut = rows.row_format.cut_share(measured, tokenizer, encoding)
+    if (cut or 0) >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
         if encoding.max_windows is not None:
             key, remedy = "max_windows", "raise max_windows"
@@ -215,20 +216,21 @@ def describe_vocabulary(texts: Sequence[str], tokenizer: Any, *, quotes: bool = 
                 "do_lower_case to false in its tokenizer_config.json, and remove tokenizer.json if "
                 "there is a vocab.txt"
             )
-    encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
+    inner = own_tokenizer(tokenizer).backend_tokenizer
+    encodings = inner.encode_batch(list(texts), add_special_tokens=False)
     unknown = Counter(
         text[slice(*encoding.offsets[place])]
-        for text, encoding in zip(texts, encoded.encodings, strict=True)
+        for text, encoding in zip(texts, encodings, strict=True)
         if tokenizer.unk_token_id in encoding.ids
         for place, token in enumerate(encoding.ids)
         if token == tokenizer.unk_token_id
     )
-    if empty := sum(not ids for ids in encoded["input_ids"]):
+    if empty := sum(not encoding.ids for encoding in encodings):
         notes.append(
             f"warning: {100 * empty / len(texts):.3g} % of the texts have no token: the tokenizer "
             "drops all of their characters, so the model cannot tell them apart"
         )
-    ids = np.asarray(list(chain.from_iterable(encoded["input_ids"])), np.int64)
+    ids = np.asarray([number for encoding in encodings for number in encoding.ids], np.int64)
     words = unknown if quotes else None
     notes += describe_unknown(tokenizer.unk_token, unknown.total(), len(ids), words)
     pattern = LETTER if is_wordpiece else UNMARKED_LETTER

@@ -222,7 +222,7 @@ def encode_tasks(
         encoded[name] = task_rows.encode(tokenizer, encoding)
         train = task_rows.add_unlabeled(encoded[name]["train"], tokenizer, encoding)
         trained[name] = {**encoded[name], "train": train}
-        parts = (task_rows, spec, encoded[name], tokenizer, encoding)
+        parts = (task_rows, spec, trained[name], tokenizer, encoding)
         weights = {key: task.head[key] for key in WEIGHTS if task.head.get(key) is not None}
         notes[name] = describe_data(*parts, weights, quotes=quotes)
         if name == config.embedding_task:
