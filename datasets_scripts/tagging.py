@@ -377,7 +377,7 @@ class TagFormat(RowFormat):
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""
         names = {str(number): name for number, name in enumerate(self.labels or ())}
-        has_numbers = not any(map(is_numeral, names.values()))
+        has_numbers = all(map(str.isdecimal, tags)) and not any(map(is_numeral, names.values()))
         return [names.get(tag, tag) for tag in tags] if has_numbers else tags
 
 

@@ -190,9 +190,9 @@ def plan_pretraining(
     base = _find_base(where, step.get("base"))
     recipe = read_recipe(base)
     for part in general:
-        # a revision is that of the model beside it
-        shared = [key for key in SHARED if key != "revision" or "model_name_or_path" in part]
-        recipe = _change(where, recipe, {key: part[key] for key in shared if key in part})
+        recipe = _change(where, recipe, {key: part[key] for key in SHARED if key in part})
+    if not recipe.get("model_name_or_path") and "model_name_or_path" not in changes:
+        recipe.pop("revision", None)  # of the model that other rows start from
     recipe = _change(where, recipe, changes)
     title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
     folder = Path(output_dir, "pretrained", title)

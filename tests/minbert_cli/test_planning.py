@@ -141,6 +141,9 @@ def test_pre_training_shares_start_and_data(plan):
     assert (before["weight_decay"], recipe["weight_decay"]) == (0.01, 0.1)
     (row,) = plan({"a": {"pretrain": {"base": "text.yaml"}}}, "--revision", "branch")
     assert read(row.runs[42].after)["revision"] is None  # of a new model
+    start = {"model_name_or_path": "owner/name"}
+    (row,) = plan({"a": {"pretrain": TEXT}}, "--revision", "branch", overrides=start)
+    assert read(row.runs[42].after)["revision"] == "branch"
 
 
 TEXT = {"base": "text.yaml"}

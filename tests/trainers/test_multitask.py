@@ -1,12 +1,14 @@
 """The trainer: gradients, losses, evaluation, and runs that go on as if nothing had happened."""
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import datasets
 import pytest
 import torch
+import torch.nn.functional as F
 from transformers import BertConfig, BertForSequenceClassification
 
 from modeling_minbert import MinBertForMultiTask
@@ -279,21 +281,34 @@ def test_names_of_labels_in_another_order_are_refused(make_trainer):
         trainer.predict(rows)
 
 
-def make_classifier(**options):
+class OwnMean(BertForSequenceClassification):
+    """A classifier whose loss is written as people do: of no label it is NaN, and its gradient."""
+
+    def forward(self, labels=None, **inputs):
+        outputs = super().forward(**inputs)
+        if labels is not None:
+            known = labels != -100
+            each = F.cross_entropy(outputs.logits, labels, reduction="none")
+            outputs.loss = (each * known).sum() / known.sum()
+        return outputs
+
+
+def make_classifier(kind=BertForSequenceClassification, **options):
     """Make a small classifier of transformers."""
     torch.manual_seed(0)
     sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 12, "intermediate_size": 13}
     sizes |= {"num_hidden_layers": 1, "num_attention_heads": 3, "max_position_embeddings": 17}
-    return BertForSequenceClassification(BertConfig(**sizes, **options))
+    return kind(BertConfig(**sizes, **options))
 
 
-def test_batches_without_a_label_cost_a_model_of_transformers_nothing(make_trainer):
+@pytest.mark.parametrize("kind", [BertForSequenceClassification, OwnMean])
+def test_batches_without_a_label_cost_a_model_of_transformers_nothing(make_trainer, kind):
     (moods, *_) = make_tasks()
     labels = [-100 if number % 2 else label for number, label in enumerate(moods.train["labels"])]
     rows = moods.train.remove_columns("labels").add_column("labels", labels)
     trainer = make_trainer(
         own={"tasks": [replace(moods, train=rows, evaluation=rows)]},
-        model=make_classifier(num_labels=3),
+        model=make_classifier(kind, num_labels=3),
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
         max_steps=12,
@@ -341,8 +356,11 @@ def test_the_best_weights_of_a_resumed_run_are_its_own(tmp_path):
         tiny.make_trainer(folder, max_steps=2, learning_rate=rate, **options).train()
     checkpoint = str(tmp_path / "one" / "checkpoint-2")
 
-    with pytest.raises(ValueError, match="choose another output_dir"):
-        tiny.make_trainer(tmp_path / "two", max_steps=3, **options).train(checkpoint)
+    copied = shutil.copytree(checkpoint, tmp_path / "away" / "checkpoint-3")
+
+    for start in (checkpoint, copied):  # whose state names the best one, elsewhere
+        with pytest.raises(ValueError, match="choose another output_dir"):
+            tiny.make_trainer(tmp_path / "two", max_steps=3, **options).train(str(start))
     trainer = tiny.make_trainer(tmp_path / "three", max_steps=2, **options)
     trainer.train(checkpoint)
     assert trainer.state.best_model_checkpoint.startswith(str(tmp_path / "one"))

@@ -306,18 +306,19 @@ class MultiTaskTrainer(Trainer):
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
         best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-        output_dir = Path(str(self.args.output_dir))
-        own = None if self._resumed is None else Path(self._resumed).absolute().parent / best
-        if own is not None and own.is_dir():
-            other = output_dir / best
-            if self.args.load_best_model_at_end and other.is_dir() and not other.samefile(own):
+        here = Path(str(self.args.output_dir)) / best
+        if self._resumed is not None:
+            known = Path(self._resumed).absolute().parent / best
+            if not known.is_dir():
+                known = Path(self.state.best_model_checkpoint or here)
+            is_other = known.is_dir() and here.is_dir() and not here.samefile(known)
+            if is_other and self.args.load_best_model_at_end:
                 raise ValueError(
-                    f"{str(other)!r} is of another run than {self._resumed!r}, and would be taken "
+                    f"{str(here)!r} is of another run than {self._resumed!r}, and would be taken "
                     "for its best checkpoint: choose another output_dir"
                 )
-            self.state.best_model_checkpoint = str(own)
-        elif own is not None and (output_dir / best).is_dir():
-            self.state.best_model_checkpoint = str(output_dir / best)
+            if known.is_dir():
+                self.state.best_model_checkpoint = str(known)
         return trained
 
     def _run_epoch(self, *args: object, **kwargs: object) -> None:
@@ -356,7 +357,10 @@ class MultiTaskTrainer(Trainer):
             loss, outputs = forward()
             if labels is not None and "logits" in outputs:  # transformers' mean of none is NaN
                 has_labels = (labels != IGNORED_LABEL).any()
-                loss = torch.where(has_labels, loss, outputs["logits"].sum() * 0.0)
+                if labels.device.type != "cpu":  # where asking would wait
+                    loss = torch.where(has_labels, loss, outputs["logits"].sum() * 0.0)
+                elif not has_labels:  # a loss of the user may have a gradient of NaN, too
+                    loss = outputs["logits"].sum() * 0.0
             if terms:  # the step has other passes, whose terms count as much
                 parts = split_loss(self.problems[task], loss, outputs).items()
                 weighted = [value * terms[part].weight for part, value in parts]
