@@ -56,10 +56,10 @@ def describe_data(
     notes += _describe_shared(rows, task)
     notes += _describe_counts(rows, task, weights)
     notes += _describe_labels(rows)
-    measured, cut = rows.measured_rows, None
+    measured, cut = rows.measured_rows, 0.0
     if encoding.truncation == WINDOWS or max(encoded["train"]["length"][:]) >= encoding.max_length:
-        cut = rows.row_format.cut_share(measured, tokenizer, encoding)
-    if (cut or 0) >= LARGEST_CUT:
+        cut = rows.row_format.cut_share(measured, tokenizer, encoding) or 0.0
+    if cut >= LARGEST_CUT:
         key, remedy = "max_length", "raise max_length, or choose truncation"
         if encoding.max_windows is not None:
             key, remedy = "max_windows", "raise max_windows"

@@ -143,6 +143,7 @@ def quantize(path: Path) -> None:
         root.removeHandler(handler)
         root.setLevel(level)
     partial_path.replace(path)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights in float32
 
 
 def load_model(checkpoint: str) -> Any:
@@ -190,7 +191,7 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
     path = export_onnx(model, folder, task=task)
     compared = compare(path, model, task, tokenizer)
     if precision == "int8":
-        size = path.stat().st_size
+        size = sum(file.stat().st_size for file in folder.glob(f"{path.name}*"))
         quantize(path)
         compared = compare(path, model, task, tokenizer, is_int8=True)
         compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"

@@ -314,6 +314,8 @@ class MinBertOnnx(rows.MinBertPredicting, rows.MinBertVectors[Array]):
         left, right = (x if x.dtype == np.float64 else x.astype(np.float32) for x in (left, right))
         order = rows.DISTANCES.get(self.similarity_fn_name)
         if order is not None:
-            return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left])
+            distances = [np.linalg.norm(right - row, ord=order, axis=1) for row in left]
+            dtype = np.result_type(left, right)
+            return -np.asarray(distances, dtype).reshape(len(left), len(right))
         is_cosine = self.similarity_fn_name == "cosine"
         return scale(left) @ scale(right).T if is_cosine else left @ right.T

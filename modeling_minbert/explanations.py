@@ -42,7 +42,9 @@ def explain(
     rows = list(sentences)
     explained = []
     # in the precision of the decisions below
-    precision = None if model.base_model.precision is None else "float32"
+    encoder = model.base_model
+    is_same = encoder.precision is None and not encoder.is_int8  # which gradients do not compute
+    precision = None if is_same else "float32"
     options: Batching = {"show_progress": False, "precision": precision}
     for row, predicted in zip(rows, model.predict(task, rows, **options), strict=True):
         (encoded,) = predictor.encode([row], 0)

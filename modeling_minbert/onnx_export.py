@@ -11,9 +11,11 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -60,8 +62,10 @@ class OnnxModel(nn.Module):
             if (default := config.embedding_task) is not None:  # of `encode`, also without a head
                 self.tasks[default] = config.task(default)
             poolings = ["cls", "mean", "max"]
-            poolings += [] if model.base_model.pooler is None else ["pooler"]
-            plans = [model._plan(pooling=pooling).vectors for pooling in poolings]
+            with suppress(ValueError):  # of a model without a pooler, or with a new one
+                model._check_pooler()
+                poolings.append("pooler")
+            plans = [model._plan(pooling=pooling, prompt="").vectors for pooling in poolings]
             plans += [x.plan_vectors(config) for x in self.tasks.values() if not x.is_token_level]
         self.plans = {plan.output: plan for plan in plans}
         tokens = {0: "sequences", 1: "length"}
@@ -85,20 +89,25 @@ class OnnxModel(nn.Module):
         if not self.plans:
             return self.model(**given, return_dict=True)
         encoder, count = self.model.base_model, self.model.config.num_hidden_layers
-        is_deep = any(plan.num_layers < count for plan in self.plans.values())
+        depths = {name: task.count_layers(count) for name, task in self.tasks.items()}
+        read = {*depths.values(), *(plan.num_layers for plan in self.plans.values())}
+        is_deep = bool(read - {count, None})
         states = encoder(**given, read="padded", return_dict=True, output_hidden_states=is_deep)
         last, found = states.last_hidden_state, dict[str, Tensor]()
+        layers = {**dict(enumerate(states.hidden_states or ())), count: last, None: last}
         for name, plan in self.plans.items():
-            hidden = last if plan.num_layers == count else states.hidden_states[plan.num_layers]
+            hidden = layers[plan.num_layers]
             if plan.pooling == "pooler":
                 found[name] = encoder.pooler(hidden)
             else:
                 found[name] = pool(hidden, inputs["attention_mask"], str(plan.pooling))
         for name, head in self.heads.items():
             if head.outputs == "spans":
-                values = {"answers": keep_scores(given, *head.score(last).unbind(dim=-1))}
+                scores = head.score(layers[depths[name]])
+                values = {"answers": keep_scores(given, *scores.unbind(dim=-1))}
             elif head.outputs == "tags":
-                scores, tags = head.probabilities(head.score(last).float()).max(dim=-1)
+                scores = head.score(layers[depths[name]])
+                scores, tags = head.probabilities(scores.float()).max(dim=-1)
                 values = {"scores": scores, "tags": tags}
             else:
                 vectors = inputs["mix"] @ found[head.task.plan_vectors(self.model.config).output]
@@ -113,8 +122,7 @@ class OnnxModel(nn.Module):
 # Fields of a task that the runtime reads, if it has them.
 FIELDS = (
     *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
-    *("labels", "targets", "outputs", "classes", "words", "temperature", "truncation"),
-    "score_range",
+    *("labels", "targets", "outputs", "classes", "words", "truncation", "score_range"),
     *("max_answer_length", "null_score_diff_threshold"),
 )
 OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "vectors_task")
@@ -137,19 +145,13 @@ def describe_task(task: Any, config: PreTrainedConfig) -> dict[str, Any]:
 def write_settings(wrapped: OnnxModel, folder: Path) -> None:
     """Write what the runtime needs beside the graph: the tokenizer, and how tasks are read."""
     model, config = wrapped.model, wrapped.model.config
-    model.check_tokenizer()
     tokenizer = own_tokenizer(model.tokenizer)
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} is written in Python, and cannot be exported; use a fast "
-            "tokenizer (tokenizer.json)"
-        )
     tokenizer.save_pretrained(folder)
     facts = take(config, OF_CONFIG) | {"sentence_embedding": config.sentence_embedding}
     facts |= {"embedding": asdict(config.embedding), "pad_token_id": config.pad_token_id or 0}
     settings = {
         "version": ONNX_VERSION,
-        "config": facts | {"has_pooler": model.base_model.pooler is not None},
+        "config": facts | {"has_pooler": "pooler" in {x.pooling for x in wrapped.plans.values()}},
         "tokenizer": take(tokenizer, OF_TOKENIZER),
         "tasks": {name: describe_task(task, config) for name, task in wrapped.tasks.items()},
     }
@@ -177,11 +179,11 @@ def export_onnx(
         task: Name of the only task to save; None for all that predict texts.
 
     Returns:
-        The file.
+        The file; weights above 1.5 GiB are in `model.onnx.data` beside it.
 
     Raises:
         ValueError: If there is no such task, it predicts nothing about texts, the model has no
-            named tasks, or no fast tokenizer.
+            named tasks, or no fast tokenizer, or the folder has a checkpoint.
         ImportError: If onnx or onnxscript is not installed.
     """
     if any(x.is_floating_point() and x.dtype != torch.float32 for x in model.parameters()):
@@ -193,8 +195,16 @@ def export_onnx(
             f"{' and '.join(missing)} not installed; an export to ONNX needs them: "
             "pip install onnx onnxscript"
         )
+    if wrapped.plans:
+        model.check_tokenizer()
+        if not model.tokenizer.is_fast:
+            raise ValueError(
+                f"{type(model.tokenizer).__name__} is written in Python, and cannot be exported; "
+                "use a fast tokenizer (tokenizer.json)"
+            )
     folder = Path(save_directory)
-    path = folder / ONNX_FILE
+    if weights := [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]:
+        raise ValueError(f"{weights[0]}: a checkpoint is here; export to another folder")
     before = model.config._attn_implementation
     # the only attention of plain operations, without a choice of kernels
     model.set_attn_implementation("eager")
@@ -204,12 +214,14 @@ def export_onnx(
     finally:
         model.set_attn_implementation(before)
     folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")  # so that no incomplete file has the final name
-    program.save(str(partial))
+    with TemporaryDirectory(dir=folder) as incomplete:
+        program.save(str(Path(incomplete, ONNX_FILE)))
+        (folder / ONNX_SETTINGS).unlink(missing_ok=True)  # of an earlier export, with its tokenizer
+        for file in Path(incomplete).iterdir():  # weights above 1.5 GiB are beside the graph
+            file.replace(folder / file.name)
     if wrapped.plans:
         write_settings(wrapped, folder)
-    partial.replace(path)
-    return path
+    return folder / ONNX_FILE
 
 
 def _trace(wrapped: OnnxModel) -> Any:

@@ -40,7 +40,8 @@ TASKS = {
     "price": {"problem_type": "regression", "mean": [300], "std": [7]},
     "sizes": {"problem_type": "regression", "targets": ["x", "y"], "mean": [90, -7], "std": [9, 1]},
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
-    "marks": {"problem_type": "token_classification", "labels": ["X", "Y"], "max_length": 9},
+    "marks": {"problem_type": "token_classification", "labels": ["X", "Y"], "max_length": 9}
+    | {"pooling_layer": 1},
     "answer": {"problem_type": "question_answering", "max_length": 24, "doc_stride": 7}
     | {"null_score_diff_threshold": 0.0},
 }

@@ -97,6 +97,7 @@ def test_similarities_are_equal(model, runtime, monkeypatch, name):
         runtime.similarity(vectors.numpy(), vectors[:2].numpy()),
         model.similarity(vectors, vectors[:2]),
     )
+    assert runtime.similarity(vectors[:0].numpy(), vectors.numpy()).shape == (0, len(TEXTS))
 
 
 def test_rows_of_several_tasks_share_a_batch(model, runtime):

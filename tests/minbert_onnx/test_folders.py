@@ -77,6 +77,26 @@ def test_they_are_not_imported_where_they_are_installed(exported):
     assert run_python("-c", code, exported).stdout == "[]\n"
 
 
+def test_vectors_that_leave_out_a_prompt_are_exported_without_it(tmp_path):
+    own = {"prompts": {"query": "is the "}, "default_prompt_name": "query", "pools_prompt": False}
+    model = build(FEW, sentence_embedding=own)
+
+    export_onnx(model, tmp_path)
+
+    read = minbert.load(tmp_path)
+    assert_near(read.encode(TEXTS, prompt=""), model.encode(TEXTS, prompt=""))
+    for each in (model, read):
+        with pytest.raises(ValueError, match='pass prompt=""'):
+            each.encode(TEXTS)
+
+
+def test_a_checkpoint_gets_no_export_of_other_weights(model, tmp_path):
+    model.save_pretrained(tmp_path)
+
+    with pytest.raises(ValueError, match="safetensors: a checkpoint is here; export to another"):
+        export_onnx(model, tmp_path)
+
+
 def test_one_task_keeps_the_default_vectors_of_the_checkpoint(tmp_path):
     model = build({name: TASKS[name] for name in ("tone", "pages")})
     export_onnx(model, tmp_path, task="tone")

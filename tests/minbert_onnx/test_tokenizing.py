@@ -59,6 +59,14 @@ def test_texts_and_pairs(both, encoding):
     assert found == expected
 
 
+def test_a_text_without_a_token_is_refused(both):
+    theirs, ours = own_tokenizer(both[0]), both[1]
+    theirs._tokenizer.post_processor = ours._tokenizer.post_processor = None
+    for tokenizer in (theirs, ours):
+        with pytest.raises(ValueError, match="'the cat' and '': the tokenizer makes no token of"):
+            tokenize(tokenizer, [("a", "b"), ("the cat", "")], Encoding(12, "separate"))
+
+
 def test_windows_words_and_questions(both):
     rows = [("the cat sat", text) for text in TEXTS]
     words = [text.split() for text in TEXTS] + [["the", "", "\u200b", "cat"]]

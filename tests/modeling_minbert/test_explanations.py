@@ -141,6 +141,15 @@ def test_shares_add_up_whatever_the_precision_of_predictions(model, precision):
     assert row == expected
 
 
+def test_the_score_of_int8_weights_is_that_of_the_decision(model):
+    model.quantize()
+
+    (row,) = model.explain("tone", ROWS["tone"][:1])
+
+    found = model.predict("tone", ROWS["tone"][:1], precision="float32")
+    assert row["score"] == found[0]["score"]
+
+
 def test_nothing_is_left_behind(model):
     model.train()
 

@@ -81,7 +81,7 @@ class FreedMemory(TrainerCallback):
             libc = ctypes.CDLL(None)
             pages = [os.sysconf("SC_PHYS_PAGES")]
             with suppress(OSError, ValueError):  # no container, or one without a limit
-                most = Path("/sys/fs/cgroup/memory.max").read_text()
+                most = Path("/sys/fs/cgroup/memory.max").read_text("ascii")
                 pages.append(int(most) // os.sysconf("SC_PAGE_SIZE"))
             libc.malloc_trim(0)  # what reading the rows has left
             libc.mallopt(TRIM_THRESHOLD, -1)
@@ -109,7 +109,7 @@ class FreedMemory(TrainerCallback):
 
     def _count_pages(self) -> int:
         """Return the memory of this process, without files such as those of the rows."""
-        _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+        _, resident, shared, *_ = Path("/proc/self/statm").read_text("ascii").split()
         return int(resident) - int(shared)
 
 
