@@ -21,7 +21,7 @@ from tests.processes import run_python
 from tests.same_predictions import assert_same
 from tests.small_tokenizers import TOKENIZERS, list_texts, save_start
 
-pytestmark = [needs_onnx, pytest.mark.slow]
+pytestmark = needs_onnx
 FEW = {name: TASKS[name] for name in ("tone", "near", "names")}
 
 
@@ -109,7 +109,13 @@ def test_one_task_keeps_the_default_vectors_of_the_checkpoint(tmp_path):
         runtime.predict("pages", PAIRS)
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind == "roberta" else pytest.mark.slow)
+        for kind in TOKENIZERS
+    ],
+)
 def test_other_encoders_and_tokenizers(tmp_path, kind):
     save_start(tmp_path / "start", kind)
     texts = [*list_texts()[:5], " ".join(list_texts()[:9])]
