@@ -63,6 +63,7 @@ def test_both_objectives_are_measured_reported_and_on_the_card(run):
     results = {result.metric_type: result.metric_value for result in card.data.eval_results}
     assert results["mlm_accuracy"] == found["validation"]["text_mlm_accuracy"]
     assert card.data.pipeline_tag == "fill-mask"
+    assert "model = AutoModelForPreTraining.from_pretrained(" in text  # both heads
     assert metrics["command"] in text
 
 

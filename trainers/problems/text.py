@@ -27,9 +27,7 @@ MAX_LOSS = 700.0
 class TextProblem(Problem[Array]):
     """Sums for each row, ``SCORES``, (N, 5); all logits would not fit in memory."""
 
-    # Of the pre-trained model in its card: the class that loads it, and the names of its heads.
-    auto_class: ClassVar[str] = "AutoModelForMaskedLM"
-    objectives: ClassVar[tuple[str, ...]]
+    objectives: ClassVar[tuple[str, ...]]  # the names of its heads in the card of a model
 
     def check(self, where: str, rows: Rows) -> None:
         if isinstance(rows, TextSource):
@@ -125,7 +123,6 @@ class NextSentence(TextProblem):
 
     problem_type = "next_sentence"
     metrics = (Metric("nsp_accuracy"), Metric("nsp_loss", lower_is_better=True, is_loss=True))
-    auto_class = "AutoModelForNextSentencePrediction"
     objectives = ("next-sentence prediction",)
 
 
