@@ -18,6 +18,7 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, e
 from modeling_minbert.inference import check_vocabulary
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from modeling_minbert.onnx_export import OnnxModel
+from modeling_minbert.rows import ONNX_SETTINGS
 from trainers import named_writes
 
 # Largest difference of a float32 file, and rows and tokens of the batches that are compared.
@@ -224,7 +225,8 @@ def export(checkpoint: str, to: str, folder: Path, task: str | None, precision: 
         whole.mkdir()
         summary = write(model, checkpoint, to, whole, task, precision)
         if target.is_dir():
-            for path in whole.iterdir():
+            # the settings of ONNX last: without them, an incomplete folder is no export
+            for path in sorted(whole.iterdir(), key=lambda path: path.name == ONNX_SETTINGS):
                 path.replace(target / path.name)
         else:
             whole.replace(target)
