@@ -172,18 +172,6 @@ class MeanSquaredError(MinBertLoss):
         return F.mse_loss(scores, target, reduction="none")
 
 
-class Huber(MinBertLoss):
-    """Half the squared error up to one standard deviation, linear beyond (Huber 1964).
-
-    Outliers among the labels pull less than with `mse`.
-    """
-
-    fits = (("number", "linear"),)
-
-    def each_row(self, head: Any, scores: Tensor, target: Tensor) -> Tensor:
-        return F.huber_loss(scores, target, reduction="none")
-
-
 class CoSENT(MinBertLoss):
     """Pairs with a higher score get a higher cosine (Su 2022); cosines are not calibrated."""
 
@@ -232,7 +220,6 @@ LOSSES: dict[str, MinBertLoss] = {
     "cross_entropy": CrossEntropy(),
     "cosine_embedding": CosineEmbedding(),
     "mse": MeanSquaredError(),
-    "huber": Huber(),
     "cosent": CoSENT(),
     "multiple_negatives_ranking": MultipleNegativesRanking(),
 }

@@ -115,7 +115,6 @@ def prepare(files, recipe, *flags):
         ("shortest", 12),
         # 24, 24 and 20 rows in batches of 6, 4 and 4
         ("longest", 18),
-        ("longest --task_sampling temperature --sampling_temperature 2", 17),
         (
             'longest --task_sampling weighted --sampling_weights {"moods":1,"pairs":1,"scores":6}',
             48,

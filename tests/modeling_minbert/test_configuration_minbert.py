@@ -97,7 +97,7 @@ def test_tasks_of_tokens_have_the_defaults_of_bert():
         (LABELS | {"thresholds": [0.5, 0.5, 1.5]}, "must be 3 numbers"),
         (LABELS | {"loss": "mse"}, "known: bce"),
         (NUMBERS | SEPARATE | {"head": "cosine"}, "choose another head"),
-        (NUMBERS | {"loss": "bce"}, "known: mse, huber"),
+        (NUMBERS | {"loss": "bce"}, "known: mse"),
         (NUMBERS | {"targets": []}, "at least one"),
         (NUMBERS | {"targets": ["a", "a"]}, "different names"),
         (NUMBERS | {"mean": [1]}, "mean=.* a finite number for each target"),

@@ -16,7 +16,6 @@ WEIGHTS = {"a": 1, "b": 5, "c": 2}
 STRATEGIES = {
     "round_robin": {},
     "proportional": {},
-    "temperature": {"sampling_temperature": 2.0},
     "weighted": {"sampling_weights": WEIGHTS},
 }
 
@@ -48,7 +47,6 @@ def count_tasks(sampler, epoch):
 # By hand: p of each task, with 100, 25 and 6.25 batches in a pass.
 PROBABILITIES = {
     "proportional": [400 / 525, 100 / 525, 25 / 525],
-    "temperature": [20 / 35, 10 / 35, 5 / 35],
     "weighted": [1 / 8, 5 / 8, 2 / 8],
 }
 
@@ -81,7 +79,6 @@ def test_the_round_robin_is_the_one_it_has_always_been():
     [
         ("round_robin", 3 * 6, 3 * 100),
         ("proportional", 131, 132),  # 525 rows in batches of four
-        ("temperature", 43, 175),  # 6.25 / (5 / 35), 100 / (20 / 35)
         ("weighted", 25, 800),  # 6.25 / (2 / 8), 100 / (1 / 8)
     ],
 )

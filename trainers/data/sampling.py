@@ -30,9 +30,8 @@ class TaskSampling:
     """How the task of a step is chosen; its fields are flags and recipe keys.
 
     - ``round_robin``: one task after the other.
-    - All others draw the task of every step with a probability p. A pass over the task has N
-      batches: ``proportional`` with p ~ N; ``temperature`` with p ~ N^(1/T), from ``proportional``
-      for T = 1 to equal shares for a large T; ``weighted`` with given weights.
+    - The others draw the task of every step: ``proportional`` in proportion to the batches of a
+      pass over the task, ``weighted`` in proportion to given weights.
 
     With gradient accumulation every micro-batch has its own task, so an optimizer step has several.
 
@@ -40,10 +39,9 @@ class TaskSampling:
         ValueError: If a key is missing, out of range, or belongs to another strategy.
     """
 
-    task_sampling: Literal["round_robin", "proportional", "temperature", "weighted"] = option(
+    task_sampling: Literal["round_robin", "proportional", "weighted"] = option(
         "round_robin", "How the task of a step is chosen."
     )
-    sampling_temperature: float | None = option(None, "T of temperature sampling, p ~ N^(1/T).")
     sampling_weights: dict[str, Any] | None = option(
         None, "Weight of each task, for weighted sampling."
     )
@@ -51,19 +49,10 @@ class TaskSampling:
     def __post_init__(self) -> None:
         for key, kind in key_types(TaskSampling).items():
             check_value("", key, getattr(self, key), kind)
-        owners = {"sampling_temperature": "temperature", "sampling_weights": "weighted"}
-        for key, strategy in owners.items():
-            value = getattr(self, key)
-            if value is not None and self.task_sampling != strategy:
-                raise ValueError(
-                    f"{key}={value!r} has no effect with task_sampling={self.task_sampling!r}; "
-                    f"leave it out, or use task_sampling: {strategy}"
-                )
-        temperature = self.sampling_temperature
-        if self.task_sampling == "temperature" and not (is_number(temperature) and temperature > 0):
+        if self.sampling_weights is not None and self.task_sampling != "weighted":
             raise ValueError(
-                f"sampling_temperature={temperature!r}; task_sampling: temperature needs a "
-                "number > 0, such as 2 (1 is proportional, large values give nearly equal shares)"
+                f"sampling_weights={self.sampling_weights!r} has no effect with task_sampling="
+                f"{self.task_sampling!r}; leave it out, or use task_sampling: weighted"
             )
         if self.task_sampling == "weighted" and not self.sampling_weights:
             raise ValueError(
@@ -219,9 +208,10 @@ class TaskBatchSampler(Sampler[list[int]]):
                     f"for each of {', '.join(sizes)}"
                 )
             batches = np.asarray([weights[name] for name in sizes], dtype=np.float64)
-        logits = np.log(batches) / (self.sampling.sampling_temperature or 1)
-        powers = np.exp(logits - logits.max())
-        self.probabilities: NDArray[np.float64] = powers / powers.sum()
+        # by logarithms: probabilities with other last digits would draw other tasks
+        logits = np.log(batches)
+        ratios = np.exp(logits - logits.max())
+        self.probabilities: NDArray[np.float64] = ratios / ratios.sum()
         self.steps = self._count_steps(steps_per_epoch, passes)
 
     def _count_steps(self, length: StepsPerEpoch, passes: NDArray[np.float64]) -> int:
