@@ -377,8 +377,9 @@ class TagFormat(RowFormat):
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""
         names = {str(number): name for number, name in enumerate(self.labels or ())}
-        has_numbers = all(map(str.isdecimal, tags)) and not any(map(is_numeral, names.values()))
-        return [names.get(tag, tag) for tag in tags] if has_numbers else tags
+        # a sentence with a name has no numbers
+        is_named = any(map(is_numeral, names.values())) or not {*names.values()}.isdisjoint(tags)
+        return tags if is_named else [names.get(tag, tag) for tag in tags]
 
 
 # Tagged words

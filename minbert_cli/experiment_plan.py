@@ -165,7 +165,7 @@ def plan_row(
                     "pretrain, and of each row without one"
                 )
         after = plan_pretraining(
-            f"{where}: pretrain", (general, flags), pretraining, arguments.output_dir
+            f"{where}: pretrain", general | flags, pretraining, arguments.output_dir, recipe
         )
         recipe = _change(where, recipe, {"model_name_or_path": str(after.folder)})
     scores = dict.fromkeys([*(recipe.get("tasks") or ()), *AGGREGATES], Score)
@@ -181,19 +181,23 @@ def plan_row(
 
 
 def plan_pretraining(
-    where: str, general: Iterable[Keys], keys: Keys, output_dir: str
+    where: str, general: Keys, keys: Keys, output_dir: str, row: Keys
 ) -> PlannedRun:
-    """Read and check the keys of the pre-training of a row; ``general`` are changes of all rows."""
+    """Read and check the keys of the pre-training of a row, which has the changes of all rows.
+
+    A revision among these, ``general``, is that of the model of the recipe of the row.
+    """
     (step,) = check_keys(where, keys, PRETRAIN_KEYS)
     changes = step.get("overrides") or {}
     _check_keys(where, [key for key in changes if key != "seed"])
     base = _find_base(where, step.get("base"))
     recipe = read_recipe(base)
-    for part in general:
-        recipe = _change(where, recipe, {key: part[key] for key in SHARED if key in part})
-    if not recipe.get("model_name_or_path") and "model_name_or_path" not in changes:
-        recipe.pop("revision", None)  # of the model that other rows start from
-    recipe = _change(where, recipe, changes)
+    shared = {key: general[key] for key in SHARED if key in general and key != "revision"}
+    recipe = _change(where, _change(where, recipe, shared), changes)
+    start = row.get("model_name_or_path")
+    is_same = start is not None and recipe.get("model_name_or_path") == start
+    if is_same and "revision" in general and "revision" not in changes:
+        recipe["revision"] = row.get("revision")
     title = f"{slug(base.stem)}-{_digest(json.dumps(recipe, default=str))}"
     folder = Path(output_dir, "pretrained", title)
     recipe |= {"output_dir": str(folder)}

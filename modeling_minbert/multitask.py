@@ -245,7 +245,7 @@ class MinBertForMultiTask(MinBertPredicting, MinBertEmbeddingMixin, MinBertPreTr
         A decision is a number: of a classification the logit of a label above the mean of those of
         the other labels, else a logit or a score. The shares of all words add up to its difference
         from the decision about the same text with `[MASK]` for every token. All is computed in the
-        precision of the weights, whatever `set_precision` says.
+        precision of the weights (int8 ones: float32), whatever `set_precision` says.
 
         Args:
             task: Name of a task that scores texts, such as a classification, by their head.

@@ -65,6 +65,7 @@ class OnnxModel(nn.Module):
             with suppress(ValueError):  # of a model without a pooler, or with a new one
                 model._check_pooler()
                 poolings.append("pooler")
+            self.has_pooler = "pooler" in poolings
             plans = [model._plan(pooling=pooling, prompt="").vectors for pooling in poolings]
             plans += [x.plan_vectors(config) for x in self.tasks.values() if not x.is_token_level]
         self.plans = {plan.output: plan for plan in plans}
@@ -151,7 +152,7 @@ def write_settings(wrapped: OnnxModel, folder: Path) -> None:
     facts |= {"embedding": asdict(config.embedding), "pad_token_id": config.pad_token_id or 0}
     settings = {
         "version": ONNX_VERSION,
-        "config": facts | {"has_pooler": "pooler" in {x.pooling for x in wrapped.plans.values()}},
+        "config": facts | {"has_pooler": wrapped.has_pooler},
         "tokenizer": take(tokenizer, OF_TOKENIZER),
         "tasks": {name: describe_task(task, config) for name, task in wrapped.tasks.items()},
     }
@@ -216,7 +217,8 @@ def export_onnx(
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder) as incomplete:
         program.save(str(Path(incomplete, ONNX_FILE)))
-        (folder / ONNX_SETTINGS).unlink(missing_ok=True)  # of an earlier export, with its tokenizer
+        for name in (ONNX_SETTINGS, f"{ONNX_FILE}.data"):  # of an earlier export
+            (folder / name).unlink(missing_ok=True)
         for file in Path(incomplete).iterdir():  # weights above 1.5 GiB are beside the graph
             file.replace(folder / file.name)
     if wrapped.plans:

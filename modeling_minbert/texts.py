@@ -150,10 +150,8 @@ def tokenize(tokenizer: Tokenizer, rows: Sequence[Row], encoding: Encoding) -> l
             column[row] = [column[row][place] for place in kept]
     step = len(columns[0]) // len(rows)
     if not all(columns[0]):
-        quoted = " and ".join(map(repr, rows[columns[0].index([]) // step]))
-        raise ValueError(
-            f"{quoted}: the tokenizer makes no token of a text, and adds none; remove it"
-        )
+        row, text = divmod(columns[0].index([]), step)
+        raise ValueError(f"{rows[row][text]!r}: the tokenizer makes no token of it; remove it")
     starts = range(0, len(columns[0]), step)
     return [Encoded(*(column[start : start + step] for column in columns)) for start in starts]
 

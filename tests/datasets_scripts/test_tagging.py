@@ -183,6 +183,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
             *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '1'"),
         ),
         (
+            *('{"tokens": ["a", "b"], "tags": [0, -100]}\n', None),
+            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '-100'"),
+        ),
+        (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
             "the tag 'B-a name' has white space, which separates",
         ),

@@ -144,6 +144,12 @@ def test_pre_training_shares_start_and_data(plan):
     start = {"model_name_or_path": "owner/name"}
     (row,) = plan({"a": {"pretrain": TEXT}}, "--revision", "branch", overrides=start)
     assert read(row.runs[42].after)["revision"] == "branch"
+    other = {"model_name_or_path": "owner/other"}
+    new = {"model_name_or_path": None, "train_tokenizer": True}
+    for own in (other, other | {"revision": "tag"}, new):
+        rows = {"a": {"pretrain": TEXT | {"overrides": own}}}
+        (row,) = plan(rows, "--revision", "branch", overrides=start)
+        assert read(row.runs[42].after)["revision"] == own.get("revision")
 
 
 TEXT = {"base": "text.yaml"}

@@ -63,7 +63,7 @@ def test_a_text_without_a_token_is_refused(both):
     theirs, ours = own_tokenizer(both[0]), both[1]
     theirs._tokenizer.post_processor = ours._tokenizer.post_processor = None
     for tokenizer in (theirs, ours):
-        with pytest.raises(ValueError, match="'the cat' and '': the tokenizer makes no token of"):
+        with pytest.raises(ValueError, match=r"^'': the tokenizer makes no token of it"):
             tokenize(tokenizer, [("a", "b"), ("the cat", "")], Encoding(12, "separate"))
 
 

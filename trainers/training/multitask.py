@@ -348,19 +348,19 @@ class MultiTaskTrainer(Trainer):
         terms, teacher = inputs.pop(TERMS, {}), inputs.pop(TEACHER, None)
         self.label_smoother = self._smoother if model.training else None
         options: Any = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
-        forward: Any = partial(super().compute_loss, model, inputs, **options)
+        forward: Any = partial(super().compute_loss, model, **options)
         labels = None if self.takes_task else inputs.get("labels")
         if not model.training:
-            return forward() if return_outputs else forward()[0]
+            return forward(inputs) if return_outputs else forward(inputs)[0]
 
         def compute() -> StepLoss:
-            loss, outputs = forward()
-            if labels is not None and "logits" in outputs:  # transformers' mean of none is NaN
+            if labels is None:
+                loss, outputs = forward(inputs)
+            else:  # a mean over no label would be NaN, and so would its gradient
                 has_labels = (labels != IGNORED_LABEL).any()
-                if labels.device.type != "cpu":  # where asking would wait
-                    loss = torch.where(has_labels, loss, outputs["logits"].sum() * 0.0)
-                elif not has_labels:  # a loss of the user may have a gradient of NaN, too
-                    loss = outputs["logits"].sum() * 0.0
+                known = torch.where(has_labels, labels, torch.zeros_like(labels))
+                loss, outputs = forward({**inputs, "labels": known})
+                loss = loss * has_labels
             if terms:  # the step has other passes, whose terms count as much
                 parts = split_loss(self.problems[task], loss, outputs).items()
                 weighted = [value * terms[part].weight for part, value in parts]
