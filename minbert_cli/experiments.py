@@ -298,7 +298,7 @@ class ExperimentTable:
         write_text(folder / "table.md", self.markdown())
         head, *lines = printable(self.list_cells())
         names = [line[0] for line in lines]
-        note = "; ".join(f"{place} {name}" for place, name in enumerate(names, 1))
+        note = "; ".join(f"row {place}: {name}" for place, name in enumerate(names, 1))
         figures = []
         for column, (_, key) in self.columns.items():
             series = {
