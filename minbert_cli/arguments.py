@@ -19,9 +19,8 @@ from datasets_scripts.checking import (
     whole_number,
 )
 from modeling_minbert.cpu import bfloat16_is_fast
-from trainers.arguments import FastTrainingArguments
+from trainers.arguments import FastTrainingArguments, MethodArguments
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
-from trainers.methods.method_arguments import MethodArguments
 from trainers.training.callbacks import AggregateEarlyStopping
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}

@@ -1,4 +1,7 @@
-from .arguments import FastTrainingArguments as FastTrainingArguments
+from .arguments import (
+    FastTrainingArguments as FastTrainingArguments,
+    MethodArguments as MethodArguments,
+)
 from .data.masking import Masking as Masking
 from .data.rows import (
     FlatRows as FlatRows,
@@ -28,7 +31,6 @@ from .methods.layers import (
     add_lora as add_lora,
     merge_lora as merge_lora,
 )
-from .methods.method_arguments import MethodArguments as MethodArguments
 from .methods.r_drop import RDrop as RDrop
 from .problems import (
     PROBLEMS as PROBLEMS,

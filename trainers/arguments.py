@@ -1,14 +1,16 @@
-"""``TrainingArguments`` whose defaults suit the device."""
+"""``TrainingArguments`` whose defaults suit the device, and the keys of the training methods."""
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from datasets_scripts.checking import option
+from datasets_scripts.checking import Part, Positive, option
 
+from .methods.base import Method
 from .training.checks import check_numbers, check_schedules
 
 # Arguments that other libraries check, whose messages do not name them.
@@ -79,3 +81,56 @@ class FastTrainingArguments(TrainingArguments):
         """Return whether ``bf16`` is on by default."""
         # emulated bfloat16 would be slower than float32
         return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+@dataclass(kw_only=True)
+class MethodArguments:
+    """Flags and recipe keys of the training methods.
+
+    Raises:
+        ValueError: If a value is out of range, or two keys contradict each other.
+    """
+
+    teacher: str | list[str] | None = option(
+        None, "Distillation: the folder or Hub id of a teacher, or several, as in a,b,c."
+    )
+    distillation_alpha: Part | None = option(
+        None, "Share of the teachers in the loss; by default 0.5, and 1 for vectors."
+    )
+    distillation_temperature: Positive | None = option(
+        None, "Temperature of the teachers' probabilities; 2 by default."
+    )
+    head_learning_rate: float | None = option(
+        None,
+        "Learning rate of the heads; by default 100 times learning_rate for a pretrained encoder.",
+    )
+    freeze_layers: int | None = option(
+        None, "Number of lowest layers to freeze together with the embeddings."
+    )
+    r_drop: float | None = option(None, "Weight of R-Drop's divergence between two passes.")
+    lora: dict[str, Any] | None = option(None, "LoRA: fields of peft's LoraConfig, such as {r: 8}.")
+
+    def __post_init__(self) -> None:
+        self.make_methods()
+        if self.freeze_layers is not None and self.lora is not None:
+            raise ValueError("freeze_layers and lora both choose what to train; give one of them")
+
+    def make_methods(self) -> list[Method]:
+        """Build the chosen methods in the order in which they apply; the others are not loaded.
+
+        Distillation, which comes before all, is made with its teachers.
+        """
+        methods: list[Method] = []
+        if self.r_drop is not None:
+            from .methods.r_drop import RDrop
+
+            methods.append(RDrop(self.r_drop))
+        if self.head_learning_rate is not None:
+            from .methods.layers import HeadLearningRate
+
+            methods.append(HeadLearningRate(self.head_learning_rate))
+        if self.freeze_layers is not None:
+            from .methods.layers import FreezeLayers
+
+            methods.append(FreezeLayers(self.freeze_layers))
+        return methods
