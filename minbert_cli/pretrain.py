@@ -84,7 +84,7 @@ def pretrain(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             choices += choose_loss_as_best(args, f"{TASK}_mlm_loss")
 
         task = Task(TASK, recipe.problem_type, train, validation, masking=text.masking)
-        run.make_trainer(model, [task], steps_per_epoch="longest", processing_class=tokenizer)
+        run.make_trainer(model, [task], processing_class=tokenizer)
         facts = run.make_facts(
             recipe.hub_datasets,
             text.source.commits,

@@ -184,7 +184,7 @@ class TaskBatchSampler(Sampler[list[int]]):
         *,
         num_replicas: int = 1,
         seed: int = 0,
-        steps_per_epoch: StepsPerEpoch = "shortest",
+        steps_per_epoch: StepsPerEpoch = "longest",
         sampling: TaskSampling | None = None,
         lengths: Mapping[str, Counts] | None = None,
         changing: Collection[str] = (),

@@ -113,7 +113,7 @@ class MultiTaskTrainer(Trainer):
         *,
         methods: Sequence[Method] = (),
         sampling: TaskSampling | None = None,
-        steps_per_epoch: StepsPerEpoch = "shortest",
+        steps_per_epoch: StepsPerEpoch = "longest",
         compute_metrics: ComputeMetrics | Mapping[str, ComputeMetrics] | None = None,
         data_collator: TaskCollator | None = None,
         processing_class: Any = None,
