@@ -29,8 +29,13 @@ from minbert_cli.checkpoints import (
     new_config,
 )
 from minbert_cli.data_notes import describe_data, describe_prompts
-from minbert_cli.defaults import choose_for_finetuning
-from minbert_cli.recipe_tasks import RecipeTask, check_recipe, choose_heads, prepare_weights
+from minbert_cli.recipe_tasks import (
+    RecipeTask,
+    check_recipe,
+    choose_for_finetuning,
+    choose_heads,
+    prepare_weights,
+)
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from modeling_minbert import MinBertConfig, MinBertForMultiTask

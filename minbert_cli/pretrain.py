@@ -27,7 +27,7 @@ from minbert_cli.checkpoints import (
     load_tokenizer,
     new_config,
 )
-from minbert_cli.defaults import RunSize, choose_arguments, choose_loss_as_best
+from minbert_cli.recipe_tasks import RunSize, choose_arguments, choose_loss_as_best
 from minbert_cli.recipes import RECIPES
 from minbert_cli.run import Given, Run, open_run, report, share
 from minbert_cli.text_tasks import PretrainArguments, RecipeText

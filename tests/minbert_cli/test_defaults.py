@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minbert_cli import FinetuneArguments, ProgramTrainingArguments, describe_settings, finetune
 from minbert_cli.checkpoints import describe_pretrained
-from minbert_cli.defaults import (
+from minbert_cli.recipe_tasks import (
     RunSize,
     choose_arguments,
     choose_head_rate,
