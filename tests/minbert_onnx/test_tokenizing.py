@@ -24,7 +24,7 @@ def both(request):
     """Return a tokenizer of transformers, and ours of the same file."""
     from tokenizers import Tokenizer
 
-    from minbert_onnx.tokenizing import FastTokenizer
+    from minbert_onnx.model import FastTokenizer
 
     theirs = KINDS[request.param]()
     names = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")
