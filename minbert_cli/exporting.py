@@ -28,9 +28,7 @@ TOLERANCE, SHAPES = 1e-4, ((1, 1), (2, 5), (3, 16))
 INT8_TOLERANCE, INT8_SHAPES = 0.4, ((32, 24),)
 
 
-def compare(
-    path: Path, model: Any, task: str | None, tokenizer: Any, *, is_int8: bool = False
-) -> str:
+def compare(path: Path, model: Any, task: str | None, *, is_int8: bool = False) -> str:
     """Compare a file with its model on rows of random tokens; return a line about it.
 
     A float32 file is compared number by number. Of an int8 file each output is compared as a whole:
@@ -48,7 +46,7 @@ def compare(
         # the longest rows exceed the window of a ModernBERT
         length = max(least, model.config.local_attention + 1) if rows > 2 else least
         size = (rows, min(length, model.config.longest_sequence))
-        ids = make_rows(tokenizer, model.config.vocab_size, size)
+        ids = make_rows(model.tokenizer, model.config.vocab_size, size)
         for found, expected in compute_both(path, model, task, ids).values():
             if is_int8:
                 norm = max(np.linalg.norm(expected), np.finfo(np.float32).tiny)
@@ -188,13 +186,13 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
         raise ValueError(
             "onnxruntime is not installed; --precision int8 needs it: pip install onnxruntime"
         )
-    tokenizer = model.tokenizer = save_tokenizer(model, checkpoint, folder)
+    model.tokenizer = save_tokenizer(model, checkpoint, folder)
     path = export_onnx(model, folder, task=task)
-    compared = compare(path, model, task, tokenizer)
+    compared = compare(path, model, task)
     if precision == "int8":
         size = sum(file.stat().st_size for file in folder.glob(f"{path.name}*"))
         quantize(path)
-        compared = compare(path, model, task, tokenizer, is_int8=True)
+        compared = compare(path, model, task, is_int8=True)
         compared = f"int8, {100 * path.stat().st_size / size:.0f} % of the size; {compared}"
     # for programs without minBERT: ONNX Runtime and the tokenizer need no code of it
     model.config.to_transformers().save_pretrained(folder)
