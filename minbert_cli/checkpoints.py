@@ -69,7 +69,11 @@ def load_pretrained(
     """
     kwargs["revision"] = revision or "main"
     where = f"{flag}={path!r}"
-    is_hub_id = _is_hub_id(path)
+    try:
+        validate_repo_id(path)
+        is_hub_id = not Path(path).exists()
+    except HFValidationError:
+        is_hub_id = False
     of_hub = " is not a folder and cannot be loaded from the Hub"
     # the library of fast tokenizers raises Exception itself
     kinds = CHECKPOINT_ERRORS if issubclass(loader, PreTrainedModel) else (Exception,)
@@ -140,14 +144,6 @@ def _load_tokenizer(path: str, **kwargs: Any) -> Any:
     if "auto_map" in tokenizer.init_kwargs:
         raise ValueError(f"{needs_code}, which is not run")
     return tokenizer
-
-
-def _is_hub_id(path: str) -> bool:
-    try:
-        validate_repo_id(path)
-    except HFValidationError:
-        return False
-    return not Path(path).exists()
 
 
 def load_tokenizer(

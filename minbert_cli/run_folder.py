@@ -98,7 +98,7 @@ class RunRecord:
     settings: dict[str, Any]
     finished: bool
     data: dict[str, str] = field(default_factory=dict)  # hashes by task
-    commits: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)  # of its model and its data
 
 
 def asks_to_resume(resume_from_checkpoint: str | None) -> bool:
@@ -291,17 +291,12 @@ def sole_writer(output_dir: AnyPath) -> Iterator[None]:
 def start_run(
     output_dir: AnyPath,
     settings: dict[str, Any],
-    fingerprints: Mapping[str, str] | None = None,
+    data: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> None:
-    """Record what a run is made from.
-
-    ``fingerprints`` are hashes of its data by task, ``commits`` those of its model and its data.
-    """
-    folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    data, commits = dict(fingerprints or {}), dict(commits or {})
-    _write_run(folder, RunRecord(settings, finished=False, data=data, commits=commits))
+    """Record what a run is made from, as `RunRecord` has it."""
+    data, commits = dict(data or {}), dict(commits or {})
+    _write_run(Path(output_dir), RunRecord(settings, finished=False, data=data, commits=commits))
 
 
 def finish_run(output_dir: AnyPath) -> None:

@@ -619,19 +619,16 @@ def load(settings: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
         default = choose_tokens(model)
     own = model.config.embedding
     refuses = own.missing or (own.default_prompt_name and not own.pools_prompt)
-    serves_vectors = not (refuses and model.list_tasks())
-    if serves_vectors:
+    longest = model.config.longest_sequence
+    if not (refuses and model.list_tasks()):  # it serves vectors
         model.encode("The first call prepares the weights.")
+        longest = model._plan().vectors.encoding.max_length
     settings.max_tokens = settings.max_tokens or default
     facts = {
         "model_id": path.resolve().name,
         "model_dtype": precision,
         "model_type": {"embedding": {"pooling": model.config.embedding.pooling}},
-        "max_input_length": (
-            model._plan().vectors.encoding.max_length
-            if serves_vectors
-            else model.config.longest_sequence
-        ),
+        "max_input_length": longest,
         "max_batch_tokens": settings.max_tokens,
         "max_concurrent_requests": settings.max_rows,
         "max_client_batch_size": settings.max_rows_per_request,
