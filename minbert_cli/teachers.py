@@ -79,11 +79,7 @@ class Teaching:
         paths = [teacher.path for teacher in self._configs]
         # on the Hub; None for folders
         self.commits = {f"teacher {path}": find_commit(path, None) for path in paths}
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Hashes of the teachers."""
-        return {f"teacher {teacher.path}": fingerprint(teacher.path) for teacher in self._configs}
+        self.fingerprints = {f"teacher {path}": fingerprint(path) for path in paths}
 
     def make_method(
         self,
