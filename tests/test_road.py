@@ -20,7 +20,7 @@ LAB = (
     "datasets_scripts.text_rows",
     "modeling_minbert.joined",
     "trainers.data.masking",
-    "trainers.methods.distillation",
+    "trainers.methods.losses",
     "trainers.reports.glue",
     "trainers.training.comparisons",
 )

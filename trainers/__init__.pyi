@@ -24,14 +24,13 @@ from .files import (
     write_text as write_text,
 )
 from .methods.base import Method as Method
-from .methods.distillation import Distillation as Distillation
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
     HeadLearningRate as HeadLearningRate,
     add_lora as add_lora,
     merge_lora as merge_lora,
 )
-from .methods.r_drop import RDrop as RDrop
+from .methods.losses import Distillation as Distillation, RDrop as RDrop
 from .problems import (
     PROBLEMS as PROBLEMS,
     ProblemType as ProblemType,

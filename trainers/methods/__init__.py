@@ -1,1 +1,1 @@
-"""Training methods, one subclass of ``Method`` per module: each is off by default."""
+"""Training methods, subclasses of ``Method``: each is off by default."""
