@@ -34,8 +34,7 @@ def measure_training(trainer: Any) -> tuple[int, float, int]:
     if steps <= 0:
         steps = math.ceil(args.num_train_epochs * math.ceil(sampler.steps / group))
     micro_steps = sampler.count_micro_steps(steps, group)
-    rows = sum(sampler.count_task_rows(micro_steps).values())
-    return steps, micro_steps / sampler.steps, rows
+    return steps, micro_steps / sampler.steps, sampler.count_rows(micro_steps)
 
 
 def describe_size(trainer: Any) -> str:

@@ -71,32 +71,20 @@ class TaskSampling:
         return self.task_sampling != "round_robin"
 
 
+@dataclass(frozen=True)
 class RowStream:
-    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes.
+    """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes."""
 
-    ``seed`` has the seed of the run, >= 0, and the position of the task. With ``lengths`` the rows
-    of a step have similar ones.
+    size: int  # rows of a pass
+    batch_size: int
+    ranks: int
+    seed: tuple[int, int]  # that of the run, >= 0, and the position of the task
+    lengths: Counts | None  # if given, the rows of a step have similar ones
 
-    Attributes:
-        size: Rows of a pass.
-        batch: Description of the batch size, such as ``2 x 32``.
-        step_rows: Rows of a step, over all ranks.
-        pass_steps: Steps of one pass over the rows.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        batch_size: int,
-        ranks: int,
-        seed: tuple[int, int],
-        lengths: Counts | None = None,
-    ) -> None:
-        self.size, self._lengths = size, lengths
-        self.batch = f"{ranks} x {batch_size}"
-        self.step_rows = ranks * batch_size
-        self._ranks, self._seed = ranks, seed
-        self.pass_steps = size / self.step_rows
+    @property
+    def step_rows(self) -> int:
+        """Rows of a step, over all ranks."""
+        return self.ranks * self.batch_size
 
     def read(self, first: int) -> Iterator[Step]:
         """Yield the steps from step ``first`` of training on, without end."""
@@ -106,16 +94,15 @@ class RowStream:
             while len(rows) < self.step_rows:
                 pass_index += 1
                 rows = np.concatenate([rows, self._order(pass_index)])
-            yield rows[: self.step_rows].reshape(self._ranks, -1)
+            yield rows[: self.step_rows].reshape(self.ranks, -1)
             rows = rows[self.step_rows :]
 
     def _order(self, pass_index: int) -> NDArray[np.int64]:
-        generator = np.random.default_rng((*self._seed, pass_index))
+        generator = np.random.default_rng((*self.seed, pass_index))
         order = generator.permutation(self.size)
-        if self._lengths is not None:
+        if (counts := self.lengths) is not None:
             # these rows complete the last batch of the previous pass; then every cut is a batch
             head = min(self.size, -pass_index * self.size % self.step_rows)
-            counts = self._lengths
             lengths = np.asarray(counts(pass_index) if callable(counts) else counts)
             chunks: list[NDArray[np.int64]] = []
             for first in range(head, self.size, GROUP_BATCHES * self.step_rows):
@@ -198,7 +185,7 @@ class TaskBatchSampler(Sampler[list[int]]):
             place = (seed, position)
             stream = RowStream(size, batch_sizes[task], num_replicas, place, row_lengths)
             self._streams.append(stream)
-        passes = np.asarray([stream.pass_steps for stream in self._streams], dtype=np.float64)
+        passes = np.asarray([stream.size / stream.step_rows for stream in self._streams])
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, batches = self.sampling.sampling_weights, passes
         if weights is not None:
@@ -291,22 +278,20 @@ class TaskBatchSampler(Sampler[list[int]]):
         """Count the rows, over all ranks, of a step of a task."""
         return self._streams[list(self.sizes).index(task)].step_rows
 
-    def count_task_rows(self, steps: int) -> dict[str, int]:
-        """Count the rows of each task, over all ranks, in the first micro-steps of the run."""
+    def count_rows(self, steps: int) -> int:
+        """Count the rows of all tasks, over all ranks, in the first micro-steps of the run."""
         epoch, rest = divmod(steps, self.steps)
-        counts = self._count_before(epoch)
-        if rest:
-            chosen = self.choose_tasks(epoch)[:rest]
-            counts = counts + np.bincount(chosen, minlength=len(counts))
-        triples = zip(self.sizes, self._streams, counts.tolist(), strict=True)
-        return {task: count * stream.step_rows for task, stream, count in triples}
+        chosen = self.choose_tasks(epoch)[:rest]
+        counts = self._count_before(epoch) + np.bincount(chosen, minlength=len(self.sizes))
+        return int(counts @ [stream.step_rows for stream in self._streams])
 
     def describe(self, validation: Mapping[str, int]) -> str:
         """Show the shares of the current epoch and the validation rows, one line per task."""
         names = ("task", "rows", "validation", "batch", "steps/epoch", "rows/epoch", "passes/epoch")
         lines: list[tuple[str, ...]] = [(*names, "share")]
         for stream, (task, share) in zip(self._streams, self.shares().items(), strict=True):
-            sizes = (f"{stream.size:,}", f"{validation.get(task, 0):,}", stream.batch)
+            batch = f"{stream.ranks} x {stream.batch_size}"
+            sizes = (f"{stream.size:,}", f"{validation.get(task, 0):,}", batch)
             counts = (f"{share.steps:,}", f"{share.rows:,}", f"{share.passes:.3f}")
             lines.append((task, *sizes, *counts, f"{share.share:.1%}"))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -85,9 +85,7 @@ class MultiTaskTrainer(Trainer):
             the rows. Its metrics join those of the task as ``eval_<task>_<name>``, and may choose
             the best model.
         data_collator: Makes the batches; None takes one that packs if the model supports it.
-        processing_class: As in ``Trainer``, like the next two.
-        callbacks: Callbacks.
-        optimizers: Optimizer and schedule; None for those of ``args``.
+        processing_class: As in ``Trainer``, like ``callbacks`` and ``optimizers``.
 
     Attributes:
         tasks: The tasks by name.
@@ -404,7 +402,7 @@ class MultiTaskTrainer(Trainer):
             counts = []
             for step in (self._initial_global_step, self.state.global_step):
                 done = sampler.count_micro_steps(step, self.args.gradient_accumulation_steps)
-                counts.append(sum(sampler.count_task_rows(done).values()))
+                counts.append(sampler.count_rows(done))
             rate = (counts[1] - counts[0]) / logs["train_runtime"]
             logs["train_samples_per_second"] = round(rate, 3)
         super().log(logs, start_time)
