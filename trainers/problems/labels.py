@@ -22,6 +22,7 @@ from .metrics import (
     accuracy,
     count_decisions,
     describe_targets,
+    f1,
     f1_of_counts,
     macro_f1 as class_f1,
     mean_over_targets,
@@ -33,7 +34,7 @@ MOST_TABLES = 12  # of more outputs than this only the first ones have a table
 
 def micro_f1(predictions: Array, labels: Array) -> float:
     """F1 of all labels of all rows together."""
-    return float(f1_of_counts(*count_decisions(predictions.ravel(), labels.ravel())))
+    return f1(predictions.ravel(), labels.ravel())
 
 
 def macro_f1(predictions: Array, labels: Array) -> float:

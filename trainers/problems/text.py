@@ -152,58 +152,6 @@ class Vectors(NamedTuple):
     texts: NDArray[np.int64]  # (N, S), equal for equal texts only
 
 
-def embedding_metrics(vectors: Vectors) -> dict[str, float]:
-    """Compute the metrics of vectors.
-
-    - ``accuracy``: share of anchors to which no wrong positive is nearer than their own, in [0, 1].
-      Right ones are also those of rows with the same anchor, and texts equal to the anchor, which
-      the losses leave out, too. Ties count only if they are the majority: collapsed vectors must
-      not score well.
-    - ``mrr``: mean reciprocal rank of an anchor's own positive among wrong ones, in (0, 1]. Equal
-      texts of several rows count once.
-    - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
-    - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
-      first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
-      S = 1.
-
-    Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
-    """
-    first, count = vectors.values[:, 0].astype(np.float32), len(vectors.values)
-    blocks = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
-    metrics = {}
-    if vectors.values.shape[1] > 1:
-        second = vectors.values[:, 1].astype(np.float32)
-        cosines = (first * second).sum(axis=1, keepdims=True)
-        alignment = float(((first - second) ** 2).sum(axis=1).mean())
-        anchors, positives = vectors.texts[:, :2].T
-        positives, places = np.unique(positives, return_index=True)
-        second, most = second[places], len(places)
-        right: dict[int, set[int]] = {}  # the texts that are right for each anchor
-        for anchor, positive in vectors.texts[:, :2].tolist():
-            right.setdefault(anchor, {anchor}).add(positive)
-        parts = []
-        for block in blocks:
-            gaps = first[block] @ second.T - cosines[block]
-            is_broken = np.isnan(gaps).any(axis=1)
-            for anchor in np.unique(anchors[block]).tolist():
-                is_right = np.isin(positives, [*right[anchor]])
-                gaps[np.ix_(anchors[block] == anchor, is_right)] = -np.inf
-            nearer = (gaps > ROUNDING).sum(axis=1)
-            # the first of ties, or if these are more than half of the others, in their middle
-            equal = (np.abs(gaps) <= ROUNDING).sum(axis=1)
-            equal[2 * equal <= most - 1] = 0
-            ranks = 1 + nearer + equal // 2 + equal % 2
-            parts.append(np.where(is_broken, most, ranks))
-        reciprocal = 1 / np.concatenate(parts)
-        metrics = {"accuracy": float((reciprocal == 1).mean()), "mrr": float(reciprocal.mean())}
-        metrics["alignment"] = alignment
-    cosine_blocks = ((first[block] @ first.T).astype(np.float64) for block in blocks)
-    total = sum(float(np.exp(4 * (cosines - 1)).sum()) for cosines in cosine_blocks)
-    # without the pairs of a vector with itself, whose distance is 0
-    pairs = count * (count - 1)
-    return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
-
-
 class Contrastive(Problem[Vectors]):
     """Vectors for the S sentences of each row."""
 
@@ -242,7 +190,55 @@ class Contrastive(Problem[Vectors]):
         return Vectors(np.asarray(values), np.asarray(texts))
 
     def compute_metrics(self, outputs: Vectors) -> dict[str, float]:
-        return embedding_metrics(outputs)
+        """Compute the metrics of vectors.
+
+        - ``accuracy``: share of anchors to which no wrong positive is nearer than their own, in
+          [0, 1]. Right ones are also those of rows with the same anchor, and texts equal to the
+          anchor, which the losses leave out, too. Ties count only if they are the majority:
+          collapsed vectors must not score well.
+        - ``mrr``: mean reciprocal rank of an anchor's own positive among wrong ones, in (0, 1].
+          Equal texts of several rows count once.
+        - ``alignment``: mean squared distance of anchor and positive, in [0, 4]; lower is better.
+        - ``uniformity``: logarithm of the mean of exp(-2 d^2) over the distances d of all pairs of
+          first sentences, in [-8, 0], 0 for a single one; lower is better. It is the only one for
+          S = 1.
+
+        Source: Wang and Isola 2020, sections 4.1.1 and 4.1.2.
+        """
+        first, count = outputs.values[:, 0].astype(np.float32), len(outputs.values)
+        blocks = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
+        metrics = {}
+        if outputs.values.shape[1] > 1:
+            second = outputs.values[:, 1].astype(np.float32)
+            cosines = (first * second).sum(axis=1, keepdims=True)
+            alignment = float(((first - second) ** 2).sum(axis=1).mean())
+            anchors, positives = outputs.texts[:, :2].T
+            positives, places = np.unique(positives, return_index=True)
+            second, most = second[places], len(places)
+            right: dict[int, set[int]] = {}  # the texts that are right for each anchor
+            for anchor, positive in outputs.texts[:, :2].tolist():
+                right.setdefault(anchor, {anchor}).add(positive)
+            parts = []
+            for block in blocks:
+                gaps = first[block] @ second.T - cosines[block]
+                is_broken = np.isnan(gaps).any(axis=1)
+                for anchor in np.unique(anchors[block]).tolist():
+                    is_right = np.isin(positives, [*right[anchor]])
+                    gaps[np.ix_(anchors[block] == anchor, is_right)] = -np.inf
+                nearer = (gaps > ROUNDING).sum(axis=1)
+                # the first of ties, or if these are more than half of the others, in their middle
+                equal = (np.abs(gaps) <= ROUNDING).sum(axis=1)
+                equal[2 * equal <= most - 1] = 0
+                ranks = 1 + nearer + equal // 2 + equal % 2
+                parts.append(np.where(is_broken, most, ranks))
+            reciprocal = 1 / np.concatenate(parts)
+            metrics = {"accuracy": float((reciprocal == 1).mean()), "mrr": float(reciprocal.mean())}
+            metrics["alignment"] = alignment
+        cosine_blocks = ((first[block] @ first.T).astype(np.float64) for block in blocks)
+        total = sum(float(np.exp(4 * (cosines - 1)).sum()) for cosines in cosine_blocks)
+        # without the pairs of a vector with itself, whose distance is 0
+        pairs = count * (count - 1)
+        return metrics | {"uniformity": float(np.log((total - count) / pairs)) if pairs else 0.0}
 
     def standard_error(self, outputs: Vectors, metrics: Mapping[str, float]) -> float | None:
         name = self.headline[0]
