@@ -69,11 +69,10 @@ RANGES: dict[str, Any] = {
 
 def check_numbers(args: TrainingArguments) -> None:
     """Refuse numbers with which training fails late or learns nothing, by a ValueError."""
-    ranges = dict(RANGES)
-    if args.max_steps <= 0:
-        ranges["num_train_epochs"] = Epochs
-    for name, kind in ranges.items():
+    for name, kind in RANGES.items():
         check_value("", name, getattr(args, name), kind)
+    if args.max_steps <= 0:
+        check_value("", "num_train_epochs", args.num_train_epochs, Epochs)
     if args.dataloader_persistent_workers and not args.dataloader_num_workers:
         raise ValueError("dataloader_persistent_workers=True needs dataloader_num_workers above 0")
     if args.max_steps > MAX_STEPS:
