@@ -5,7 +5,6 @@ from .corpus import (
     TrainingTexts as TrainingTexts,
     encode_corpus as encode_corpus,
 )
-from .encoding import Encoding as Encoding, encode_rows as encode_rows
 from .loading import (
     MOST_HELD_OUT as MOST_HELD_OUT,
     InvalidRow as InvalidRow,
@@ -17,7 +16,12 @@ from .loading import (
     load_tasks as load_tasks,
 )
 from .questions import encode_questions as encode_questions
-from .row_format import RowFormat as RowFormat, load_format as load_format
+from .row_format import (
+    Encoding as Encoding,
+    RowFormat as RowFormat,
+    encode_rows as encode_rows,
+    load_format as load_format,
+)
 from .tagging import encode_tagged as encode_tagged
 from .task_data import ROW_KINDS as ROW_KINDS, TaskData as TaskData
 from .text_rows import (

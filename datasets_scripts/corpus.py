@@ -43,9 +43,15 @@ from .checking import (
     check_revision,
     option,
 )
-from .encoding import hash_sources, make_features, show_progress
 from .hub import HUB_NAMES, find_commit, match_splits, open_hub, readable_hub
-from .loading import InvalidRow, check_invalid_fraction, load_task, log_invalid_rows
+from .loading import (
+    InvalidRow,
+    check_invalid_fraction,
+    hash_sources,
+    load_task,
+    log_invalid_rows,
+    show_progress,
+)
 from .readers import (
     FileFormat,
     Record,
@@ -56,6 +62,7 @@ from .readers import (
     read_records,
     shorten,
 )
+from .row_format import make_features
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)

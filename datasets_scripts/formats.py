@@ -13,18 +13,16 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from .checking import errors_of
-from .encoding import (
+from .readers import Record, is_test, normalize_value, read_list, read_names, shorten
+from .row_format import (
     IGNORED_LABEL,
+    ClassificationFormat,
     Encoding,
     Feature,
     Row,
-    encode_rows,
-)
-from .readers import Record, is_test, normalize_value, read_list, read_names, shorten
-from .row_format import (
-    ClassificationFormat,
     SentenceFormat,
     check_classes,
+    encode_rows,
     find_class,
     list_written,
     number_strata,

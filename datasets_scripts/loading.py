@@ -16,26 +16,29 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import tokenizers
 from datasets import Dataset
+from datasets.utils import tqdm
 from numpy.typing import NDArray
 from tokenizers.normalizers import BertNormalizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from modeling_minbert import texts
+
 from .checking import errors_of
-from .encoding import (
+from .readers import Record, check_file, check_twins, is_test, normalize_value
+from .row_format import (
     IGNORED_LABEL,
     MOST_CHARACTERS,
     MOST_ROWS,
+    UNDECIDED,
     Encoding,
     Row,
+    RowFormat,
     count_batch,
-    digest_text,
-    hash_sources,
+    load_format,
     make_features,
-    show_progress,
 )
-from .readers import Record, check_file, check_twins, is_test, normalize_value
-from .row_format import UNDECIDED, RowFormat, load_format
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
@@ -236,6 +239,24 @@ def check_files(data: TaskData) -> None:
 
 
 # Reading
+
+
+PACKAGE = Path(__file__).parent
+SILENT_SECONDS = 5  # before a progress bar appears
+
+
+def hash_sources() -> str:
+    """Hash the code that makes rows and tokens: `datasets` does not notice that it has changed."""
+    digest = hashlib.sha256(tokenizers.__version__.encode())
+    for folder in (PACKAGE, Path(texts.__file__).parent):
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def show_progress(rows: Iterable[Any], title: str, total: int | None = None) -> Iterator[Any]:
+    """Yield rows with a progress bar, which appears after a while."""
+    return iter(tqdm(rows, desc=title, total=total, unit=" rows", delay=SILENT_SECONDS))
 
 
 def read_splits(data: TaskData) -> TaskRows:
@@ -594,6 +615,12 @@ def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
                 joined = " ".join(value) if isinstance(value, list) else str(value)
                 texts.append(_simplify(joined))
             yield digest_text("\0\0".join(sorted(texts)))
+
+
+def digest_text(text: str) -> int:
+    """Hash a text without its white space to a number below 2 ** 64."""
+    letters = "".join(text.split())
+    return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
 
 
 def _simplify(text: str) -> str:

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.pieces import QuestionWindow, Span, split_questions
 
-from .encoding import ONE_SEQUENCE, Batch, Encoding, Row, Types, list_texts, map_rows
 from .readers import (
     Record,
     check_file,
@@ -27,7 +26,18 @@ from .readers import (
     read_records,
     shorten,
 )
-from .row_format import RowFormat, list_written, without_labels
+from .row_format import (
+    ONE_SEQUENCE,
+    Batch,
+    Encoding,
+    Row,
+    RowFormat,
+    Types,
+    list_texts,
+    list_written,
+    map_rows,
+    without_labels,
+)
 from .task_data import ROW_KINDS
 
 # SQuAD

@@ -13,15 +13,6 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from modeling_minbert.pieces import split_sentences
 
-from .encoding import (
-    IGNORED_LABEL,
-    UNKNOWN_LABEL,
-    Encoding,
-    Row,
-    Types,
-    make_features,
-    note_length,
-)
 from .readers import (
     Record,
     check_file,
@@ -34,7 +25,20 @@ from .readers import (
     read_lines,
     shorten,
 )
-from .row_format import RowFormat, check_classes, list_names, list_written, sort_labels
+from .row_format import (
+    IGNORED_LABEL,
+    UNKNOWN_LABEL,
+    Encoding,
+    Row,
+    RowFormat,
+    Types,
+    check_classes,
+    list_names,
+    list_written,
+    make_features,
+    note_length,
+    sort_labels,
+)
 
 logger = logging.getLogger(__name__)
 

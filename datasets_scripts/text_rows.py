@@ -23,7 +23,8 @@ from modeling_minbert.pieces import Layout, find_layout
 
 from .checking import errors_of
 from .corpus import TokenizedDocuments, store_tables
-from .encoding import make_features, show_progress
+from .loading import show_progress
+from .row_format import make_features
 
 logger = logging.getLogger(__name__)
 

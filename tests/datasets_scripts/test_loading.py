@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from datasets_scripts import Encoding, InvalidRow, TaskData, load_task, train_wordpiece
-from datasets_scripts.encoding import hash_sources
+from datasets_scripts.loading import hash_sources
 from tests.small_run import load_rows, write_hub, write_jsonl
 
 GOOD = [("good film", "up"), ("bad film", "down"), ("fine film", "up")]
@@ -157,7 +157,7 @@ def test_all_code_that_makes_tokens_is_known_to_the_cache(monkeypatch):
     names = []
     monkeypatch.setattr(Path, "read_bytes", lambda path: names.append(path.stem) or b"")
     hash_sources()
-    assert {"corpus", "encoding", "pieces", "questions", "readers", "texts"} <= {*names}
+    assert {"corpus", "pieces", "questions", "readers", "row_format", "texts"} <= {*names}
 
 
 def test_the_fingerprint_depends_on_the_rows(tmp_path):

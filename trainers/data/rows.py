@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from datasets_scripts.encoding import IGNORED_LABEL as IGNORED_LABEL
+from datasets_scripts.row_format import IGNORED_LABEL as IGNORED_LABEL
 
 from .sampling import Counts, TaskBatchSampler
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
-from datasets_scripts.encoding import UNKNOWN_LABEL
+from datasets_scripts.row_format import UNKNOWN_LABEL
 from modeling_minbert.spans import are_spans, mark_entities
 from modeling_minbert.tokens import TokenClassificationTask
 from trainers.data.rows import IGNORED_LABEL, Batch, Rows, TextSource, has_token_labels

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
-from datasets_scripts.encoding import ENCODED_WITH
+from datasets_scripts.row_format import ENCODED_WITH
 from modeling_minbert import unknown
 from modeling_minbert.tasks import parse_tasks
 from trainers.data.rows import IGNORED_LABEL, FlatRows
