@@ -143,8 +143,8 @@ class MultiLabelFormat(ClassificationFormat):
     def label_type(self) -> Feature:
         return datasets.List(datasets.Value("float32"), length=len(self.labels or ()))
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
-        labels = self.labels or self.data.label_columns or self.declared
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
+        where, labels = self.data.where, self.labels or self.data.label_columns or self.declared
         written = list_written(splits["train"], "label")
         if labels is None:
             labels = sort_labels(filter(normalize_value, chain.from_iterable(written)))
@@ -188,7 +188,7 @@ class MultiLabelFormat(ClassificationFormat):
             return numbers
         if len(set(written)) < len(written) and {"0", "1"}.issuperset(written):
             raise ValueError(f"labels {written} are {NOT_NAMES}")
-        present = set(map(self.find_class, written))
+        present = set(map(super().to_label, written))
         return [float(number in present) for number, _ in enumerate(self.labels or ())]
 
     def check_split(self, rows: Dataset, problems: list[str], where: str, split: str) -> Dataset:
@@ -235,12 +235,13 @@ class MultiOutputFormat(SentenceFormat):
     def label_type(self) -> Feature:
         return datasets.List(datasets.Value("int64"), length=len(self.targets))
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
         written = list_written(splits["train"], "label")
         classes = []
         for column, labels in zip(self.targets, zip(*written, strict=True), strict=False):
             names = sort_labels(filter(None, labels))
-            check_classes(where, "labels", names, f"column {column!r} of label_columns")
+            keys = f"column {column!r} of label_columns"
+            check_classes(self.data.where, "labels", names, keys)
             classes.append(names)
         return replace(self, classes=tuple(classes))
 

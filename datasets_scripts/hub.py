@@ -106,9 +106,11 @@ def open_hub(
     where: str, hub_id: str, revision: str | None, *, streaming: bool = False
 ) -> tuple[Any, datasets.DatasetBuilder]:
     """Open the splits of a dataset in a branch, tag or commit; return them, and their builder."""
-    path, config = split_hub_id(hub_id)
+    path, config = hub_id, ""
+    if not Path(hub_id).is_dir():  # a local folder has no configuration
+        path, _, config = hub_id.partition(":")
     with readable_hub(where):
-        builder = _make_builder(path, config, revision)
+        builder = _make_builder(path, config or None, revision)
         if streaming:
             return builder.as_streaming_dataset(), builder
         builder.download_and_prepare()
@@ -171,11 +173,3 @@ def readable_hub(where: str) -> Iterator[None]:
     # unknown configurations, loading scripts, files that cannot be parsed
     except (ValueError, RuntimeError, DatasetsError) as error:
         raise ValueError(f"{where} cannot be read ({error}); check its page on the Hub") from error
-
-
-def split_hub_id(hub_id: str) -> tuple[str, str | None]:
-    """Split ``owner/name:config``; a local folder has no configuration."""
-    if Path(hub_id).is_dir():
-        return hub_id, None
-    path, _, config = hub_id.partition(":")
-    return path, config or None

@@ -174,7 +174,7 @@ class TaskRows:
     @property
     def labels(self) -> tuple[str, ...] | None:
         """Names of the classes, labels or tags; None without."""
-        return self.row_format.label_names
+        return self.row_format.labels
 
     def head_facts(self) -> Row:
         """Describe the data as far as a head depends on them.
@@ -291,8 +291,8 @@ def read_splits(data: TaskData) -> TaskRows:
         _add_ids(written["train"], problems)
         invalid = _list_invalid(file, written["train"]["line"][:], problems)
         check_invalid_fraction(file, invalid, len(invalid), data.max_invalid_fraction)
-    row_format = row_format.resolve(data.where, written)
-    check_twins(f"{data.where}: the labels", row_format.label_names or ())
+    row_format = row_format.resolve(written)
+    check_twins(f"{data.where}: the labels", row_format.labels or ())
     read = TaskRows(row_format, {}, [], {}, commit=commit)
     for split, rows in written.items():
         file = files.get(split, f"{name}:{split}")
@@ -461,7 +461,7 @@ def load_task(data: TaskData) -> TaskRows:
     if "validation" not in splits:
         train = splits.pop("train")
         held_out_of = len(train)
-        is_held = hold_out(data.where, train, row_format)
+        is_held = hold_out(train, row_format)
         splits = {
             "train": train.select(np.flatnonzero(~is_held)),
             "validation": train.select(np.flatnonzero(is_held)),
@@ -491,10 +491,10 @@ def load_task(data: TaskData) -> TaskRows:
         log_invalid_rows(data.where, invalid)
         facts["train"]["unlabeled_rows"] = len(unlabeled)
         read.bad_rows.extend(invalid)
-    for split, counts in count_repeated(data.where, row_format, splits, unlabeled).items():
+    for split, counts in count_repeated(row_format, splits, unlabeled).items():
         facts[split] |= counts
     # of label names and rows: the fingerprints of `datasets` depend on the date of a file
-    names = row_format.label_names, getattr(row_format, "classes", ())
+    names = row_format.labels, getattr(row_format, "classes", ())
     digest = hashlib.blake2b(repr(names).encode(), digest_size=16)
     whole = splits if unlabeled is None else {**splits, "unlabeled": unlabeled}
     for split, rows in whole.items():
@@ -565,10 +565,7 @@ UNCASED = BertNormalizer(handle_chinese_chars=False, strip_accents=True)
 
 
 def count_repeated(
-    where: str,
-    row_format: RowFormat,
-    splits: Mapping[str, Dataset],
-    unlabeled: Dataset | None,
+    row_format: RowFormat, splits: Mapping[str, Dataset], unlabeled: Dataset | None
 ) -> dict[str, dict[str, int]]:
     """Count the rows of each held-out split whose texts are those of a row that was used before.
 
@@ -576,7 +573,7 @@ def count_repeated(
     weights, thresholds and temperatures are chosen. Warns of many. Labels are not compared, and
     neither is what many models cannot tell apart; see `digest_alike`.
     """
-    names = row_format.text_names
+    where, names = row_format.data.where, row_format.text_names
     used = {"training": {*digest_alike(splits["train"], names)}}
     if unlabeled is not None:
         used["training"].update(digest_alike(unlabeled, names))
@@ -635,7 +632,7 @@ def _simplify(text: str) -> str:
 MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise
 
 
-def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.bool_]:
+def hold_out(rows: Dataset, row_format: RowFormat) -> NDArray[np.bool_]:
     """Choose the training rows that become validation rows.
 
     Rows are drawn by label, and those with equal texts, or about one passage, stay together; texts
@@ -687,8 +684,8 @@ def hold_out(where: str, rows: Dataset, row_format: RowFormat) -> NDArray[np.boo
     held &= ~np.isin(texts, texts[~held])
     if not held.any():
         raise ValueError(
-            f"{where}: there are no validation rows, and none of its {len(rows)} training rows can "
-            "be held out, since rows with equal texts stay together and every label needs a "
-            "training row; give validation_file, or more rows"
+            f"{data.where}: there are no validation rows, and none of its {len(rows)} training "
+            "rows can be held out, since rows with equal texts stay together and every label needs "
+            "a training row; give validation_file, or more rows"
         )
     return held

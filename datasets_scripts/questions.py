@@ -113,7 +113,7 @@ class QuestionFormat(RowFormat):
     def read(self, path: str, split: str) -> Iterator[Record]:
         return read_squad(path, self.required_columns(split))
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
         # a split without any answer is unlabeled, or refused
         labels = (set(list_written(rows, "label")) for rows in splits.values())
         return replace(self, has_unanswerable={0, 1} in labels)

@@ -99,7 +99,7 @@ class RowFormat(ABC):
 
     Args:
         data: The data keys of the task.
-        labels: Names of the classes or tags; None until they are known.
+        labels: Names of the classes or tags; None without, and until they are known.
         declared: Names that a dataset of the Hub or a Parquet file declares for the numbers in its
             label column.
     """
@@ -206,9 +206,7 @@ class RowFormat(ABC):
         """Return the texts of a record, empty where they are none, and what is wrong with them."""
         columns = self.data.text_columns or ()
         values = [record.values.get(column) for column in columns]
-        problem = record.problem
-        if not problem:
-            problem = find_text_problem(values, columns)
+        problem = record.problem or find_text_problem(values, columns)
         return [text if isinstance(text, str) else "" for text in values], problem
 
     @cached_property
@@ -231,7 +229,7 @@ class RowFormat(ABC):
             label = by_number.get(label, label)  # type: ignore[arg-type]
         return replace(record, values={**record.values, column: label})
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
         """Complete the format from the rows of `to_row`, for example with the names of the classes.
 
         Raises:
@@ -284,14 +282,9 @@ class RowFormat(ABC):
         return TASKS[str(self.data.problem_type)].has_classes
 
     @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """Names of the classes or tags; None without."""
-        return self.labels
-
-    @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes that rows can be drawn and counted by; None without."""
-        return self.label_names if self.has_classes else None
+        return self.labels if self.has_classes else None
 
     def count_labels(self, rows: Dataset) -> list[int] | None:
         """Count the rows of each class, or how often labels or tags occur; None without any."""
@@ -302,13 +295,13 @@ class RowFormat(ABC):
 
     def head_facts(self, train: Dataset | None) -> Row:
         """Describe the training rows as far as a head depends on them; None for unread ones."""
-        names = self.class_names or self.label_names or ()
+        names = self.class_names or self.labels or ()
         if train is None:
             counts, num_rows = [1] * len(names) or None, len(names)
         else:
             counts, num_rows = self.count_labels(train), len(train)
         return {
-            "labels": self.label_names,
+            "labels": self.labels,
             "score_range": self.data.score_range,
             "num_texts": len(self.data.text_columns or ()) or 1,
             "class_counts": counts,
@@ -447,8 +440,8 @@ class ClassificationFormat(SentenceFormat):
 
     unread_labels = ("0", "1")
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
-        column = f"label_column={self.data.label_column!r}"
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
+        where, column = self.data.where, f"label_column={self.data.label_column!r}"
         labels = self.labels or self.declared
         if labels is None:
             written = dict.fromkeys(list_written(splits["train"], "label"))
@@ -471,12 +464,9 @@ class ClassificationFormat(SentenceFormat):
         return replace(self, labels=labels)
 
     def to_label(self, written: Any) -> Any:
-        return self.find_class(written)
-
-    def find_class(self, text: str) -> int:
-        """Return the number of a class, whose order recipe or dataset may say."""
+        # recipe or dataset may say the order of the classes
         is_ordered = (self.data.labels or self.declared) is not None
-        return find_class(text, self.labels or (), is_ordered=is_ordered)
+        return find_class(written, self.labels or (), is_ordered=is_ordered)
 
 
 def find_class(text: str, labels: Sequence[str], *, is_ordered: bool = False) -> int:

@@ -281,7 +281,7 @@ class TagFormat(RowFormat):
         tags = None if tags is None else self._name_tags(list(map(str, tags)))
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
-    def resolve(self, where: str, splits: Mapping[str, Dataset]) -> Self:
+    def resolve(self, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
         is_unnamed = (self.labels, self.data.scheme) == (None, None)
         if is_unnamed and all(map(str.isdecimal, tags)):
@@ -303,8 +303,8 @@ class TagFormat(RowFormat):
         check_classes(self._train_name, "tags", names, keys)
         if spaced := [name for name in names if len(name.split()) != 1]:
             raise ValueError(
-                f"{where}: the tag {shorten(spaced[0])!r} has white space, which separates the "
-                "columns of prediction files; rename it"
+                f"{self.data.where}: the tag {shorten(spaced[0])!r} has white space, which "
+                "separates the columns of prediction files; rename it"
             )
         return replace(self, scheme=scheme, labels=names, has_types=has_types)
 

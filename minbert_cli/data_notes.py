@@ -165,7 +165,7 @@ def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict
     row_format, train = rows.row_format, rows.splits["train"]
     key = "pos_weight" if hasattr(task, "pos_weight") else "class_weights"
     if row_format.class_names or key == "pos_weight":
-        names = row_format.class_names or row_format.label_names or ()
+        names = row_format.class_names or row_format.labels or ()
         sizes = dict(zip(names, row_format.count_labels(train) or (), strict=True))
         yield "", sizes, f"give {key}: balanced, and " if hasattr(task, key) else ""
     columns, classes = row_format.data.label_columns or (), getattr(row_format, "classes", ())
@@ -181,7 +181,7 @@ def _describe_labels(rows: TaskRows) -> list[str]:
     data, classes = row_format.data, getattr(row_format, "classes", ())
     found = dict(zip(data.label_columns or (), classes, strict=False))
     if data.labels is None and data.label_column is not None:
-        found = {data.label_column: row_format.label_names or ()}
+        found = {data.label_column: row_format.labels or ()}
     for column, names in found.items():
         alike: dict[str | float, list[str]] = {}
         for name in names:

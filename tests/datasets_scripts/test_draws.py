@@ -167,7 +167,7 @@ def test_large_tasks_hold_out_a_limited_number():
     rows = datasets.Dataset.from_dict({"sentence1": texts, "label": [0, 1] * 55_000})
 
     row_format = load_format(TaskData.from_recipe("own", {**OWN, "train_file": "a.csv"}))
-    is_held = hold_out("own", rows, row_format)
+    is_held = hold_out(rows, row_format)
 
     assert (len(is_held), is_held.sum()) == (110_000, 10_000)
     assert is_held[1::2].sum() == 5_000
