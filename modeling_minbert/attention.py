@@ -11,7 +11,7 @@ included.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +32,10 @@ BUCKET_RATIO = 1.2
 BUCKET_SLACK = 2
 # With this many adjacent sequences per length on average, every length is a separate bucket.
 RUN_SEQUENCES = 8
+# With local attention, a sequence of more windows (to one side) than these is cut into blocks.
+WHOLE_WINDOWS = 4
+# Added to scores of keys beyond the window: finite, so that a padded query has no NaN.
+LEAST = torch.finfo(torch.bfloat16).min
 
 
 class Bucket(NamedTuple):
@@ -91,10 +95,6 @@ class Plan(NamedTuple):
     buckets: list[Bucket]
 
 
-# Makes the plan of a batch for a number of heads and a window; see `plan_blocks`.
-Planner = Callable[["MinBertSequences", int, int], Plan]
-
-
 def plan_buckets(sequences: "MinBertSequences", heads: int, select: Tensor | None = None) -> Plan:
     """Group sequences of similar length into buckets; `select`, (M,), are the queries, sorted."""
     offsets = starts = sequences.offsets.long()
@@ -118,6 +118,47 @@ def plan_buckets(sequences: "MinBertSequences", heads: int, select: Tensor | Non
             groups, query_ranges, key_ranges, real, places, strict=True
         )
     ]
+    return Plan(queries, keys, buckets)
+
+
+def plan_blocks(sequences: "MinBertSequences", heads: int, window: int) -> Plan:
+    """Group sequences, and the blocks of long ones, into buckets for local attention.
+
+    A block has 2 * `window` queries and the keys in their reach, `window` more to both sides, so
+    that no key is in more than two blocks.
+    """
+    blocks: list[tuple[int, int, int, int]] = []  # queries and their end, keys and their end
+    for start, end in pairwise(sequences.offsets.tolist()):
+        size = 2 * window if end - start > WHOLE_WINDOWS * window else end - start
+        for first in range(start, end, size):
+            last = min(first + size, end)
+            blocks.append((first, last, max(start, first - window), min(end, last + window)))
+    # those with keys to their left are apart, since their queries are elsewhere among the keys
+    blocks.sort(key=lambda block: (block[0] - block[2], block[0] - block[1], block[2] - block[3]))
+    groups: list[list[int]] = []
+    for number, (first, last, low, _) in enumerate(blocks):
+        if groups:
+            longest = blocks[groups[-1][0]]
+            is_similar = (last - first) * BUCKET_RATIO + BUCKET_SLACK >= longest[1] - longest[0]
+            if is_similar and first - low == longest[0] - longest[2]:
+                groups[-1].append(number)
+                continue
+        groups.append([number])
+    spans = torch.tensor(blocks)
+    tokens = int(sequences.offsets[-1]) + sequences.extra
+    queries, query_ranges, _ = arrange(spans[:, :2], groups, heads, tokens)
+    keys, key_ranges, real = arrange(spans[:, 2:], groups, heads, tokens, spans[:, :2])
+    buckets = []
+    for group, q, k, is_real in zip(groups, query_ranges, key_ranges, real, strict=True):
+        rows = (q[1] - q[0]) // (len(group) * heads)
+        columns = is_real.shape[1]
+        places = torch.arange(rows) + int(spans[group[0], 0] - spans[group[0], 2])
+        is_far = (torch.arange(columns) - places.unsqueeze(1)).abs() > window
+        mask = mask_padding(is_real)
+        if is_far.any():
+            far = torch.zeros(1, 1, rows, columns).masked_fill_(is_far, LEAST)
+            mask = far if mask is None else far + mask
+        buckets.append(Bucket(q, k, len(group) * heads, mask))
     return Plan(queries, keys, buckets)
 
 
@@ -316,21 +357,6 @@ def _attend_buckets(
     return plan.queries.collect(context, heads)
 
 
-def _find_plan(
-    sequences: "MinBertSequences", heads: int, window: int | None, planner: Planner | None
-) -> Plan:
-    """Make a plan once for all layers, with a window by a planner."""
-    plans = sequences.plans
-    if (heads, window) not in plans:
-        if window is None:
-            plans[heads, window] = plan_buckets(sequences, heads)
-        elif planner is None:
-            raise ValueError(f"window={window} needs a planner")
-        else:
-            plans[heads, window] = planner(sequences, heads, window)
-    return plans[heads, window]
-
-
 def attend_cpu(
     query: Tensor,
     key: Tensor,
@@ -340,7 +366,6 @@ def attend_cpu(
     select: Tensor | None,
     dropout: float,
     window: int | None,
-    planner: Planner | None,
 ) -> Tensor:
     """Attend within the sequences on the CPU; see `MinBertSequences.attend`."""
     bias = sequences.bias
@@ -351,10 +376,15 @@ def attend_cpu(
         attended = _attend_runs(query, key, value, sequences, heads)
         if attended is not None:
             return attended
+    plans = sequences.plans  # made once for all layers
     if select is not None:
         plan = plan_buckets(sequences, heads, select)  # for the last layer alone
+    elif (heads, window) in plans:
+        plan = plans[heads, window]
+    elif window is None:
+        plan = plans[heads, window] = plan_buckets(sequences, heads)
     else:
-        plan = _find_plan(sequences, heads, window, planner)
+        plan = plans[heads, window] = plan_blocks(sequences, heads, window)
     if not needs_cells:
         return _attend_buckets(query, key, value, plan, heads, bias)
     dtype = query.dtype

@@ -311,20 +311,15 @@ class CalibratedTask(HeadTask):
     calibrate: bool = field(default=False, metadata=RECIPE)
     temperature: float | int | None = field(default=None, metadata=TRAINING)
 
-    def check_likelihood(self, key: str) -> None:
-        """Refuse a key that needs probabilities if the loss trains none."""
-        if not self.is_likelihood:
-            fitting = [name for name in getattr(self, "losses", ()) if LOSSES[name].is_likelihood]
-            raise ValueError(
-                f"{key} needs probabilities, which loss {getattr(self, 'loss', None)!r} does not "
-                f"train: use loss {' or '.join(fitting)}, or leave it out"
-            )
-
     def validate_calibration(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature={self.temperature} must be above 0")
-        if self.calibrate:
-            self.check_likelihood("calibrate=True")
+        if self.calibrate and not self.is_likelihood:
+            fitting = [name for name in getattr(self, "losses", ()) if LOSSES[name].is_likelihood]
+            raise ValueError(
+                f"calibrate=True needs probabilities, which loss {getattr(self, 'loss', None)!r} "
+                f"does not train: use loss {' or '.join(fitting)}, or leave it out"
+            )
 
 
 class CalibratedHead:

@@ -28,9 +28,6 @@ def suggest(name: object, known: Iterable[object]) -> str:
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """Return a message about an unknown name, such as ``unknown metric 'acc'; did you mean ...``.
 
-    Args:
-        what: What the name is of, such as ``metric``.
-        name: What was given.
-        known: The names that would be right.
+    There ``what`` is ``metric``; see `suggest` for the others.
     """
     return f"unknown {what} {name!r}{suggest(name, known)}"

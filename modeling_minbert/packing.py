@@ -18,7 +18,7 @@ from transformers.masking_utils import create_bidirectional_mask, packed_sequenc
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .attention import Plan, Planner, attend_cpu, attend_cuda, can_attend, join_bias
+from .attention import Plan, attend_cpu, attend_cuda, can_attend, join_bias
 from .cpu import (
     MinBertCalls,
     choose_precision,
@@ -221,12 +221,10 @@ class MinBertSequences:
         select: Tensor | None = None,
         dropout: float = 0.0,
         window: int | None = None,
-        planner: Planner | None = None,
     ) -> Tensor:
         """Attend within each sequence, query (M, D), key and value (T, D) -> (M, D).
 
-        With a `window`, for all tokens, those that are at most so far apart attend to each other,
-        on the CPU in the buckets of `planner`, see `plan_blocks`.
+        With a `window`, for all tokens, those that are at most so far apart attend to each other.
         """
         if not len(query):
             # in the graph, as with queries: every rank of DDP needs a gradient, if only of zeros
@@ -234,7 +232,7 @@ class MinBertSequences:
         if window is not None and self.max_length <= window + 1:
             window = None
         if query.device.type == "cpu":
-            return attend_cpu(query, key, value, self, heads, select, dropout, window, planner)
+            return attend_cpu(query, key, value, self, heads, select, dropout, window)
         offsets = query_offsets = self.offsets
         if select is not None:
             query_offsets = torch.searchsorted(select, offsets.long(), out_int32=True)

@@ -346,8 +346,7 @@ def prepare(model: Any, precision: str) -> PreparedEncoder | None:
     counts are certainly seen.
     """
     tree, fixed = find_tree(model), model.fixed_weights
-    runs_other_code = run_other_code(tree.states)
-    if runs_other_code or any(state["training"] for state in tree.states):
+    if run_other_code(tree.states) or any(state["training"] for state in tree.states):
         return None
     known: Preparation | None = model.calls.prepared
     if known is None or not known.is_current(tree, fixed=fixed):

@@ -103,11 +103,6 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
         raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
 
 
-def find_kind(row: object) -> RowKind:
-    """Return of what kind a row is; a list of words looks like a pair."""
-    return "single texts" if isinstance(row, str) else "pairs"
-
-
 def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
     """Split rows into batches of at most `max_tokens`, counting padding unless `packed`."""
     # The longest first, so that too large a batch fails early.
@@ -386,9 +381,7 @@ class MinBertPredicting:
             sentences: Rows as in `predict_all`; if there are none, every task takes them.
             tasks: Names of tasks, to check that they take such rows; None for all that do.
 
-        Raises:
-            TypeError: If `sentences` or `tasks` is one string.
-            ValueError: If there is no such task, or none or not every one takes such rows.
+        Errors are those of `predict_all`.
         """
         for given in (sentences, tasks):
             if isinstance(given, str):
@@ -402,7 +395,7 @@ class MinBertPredicting:
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
-        kind = find_kind(sentences[0])
+        kind: RowKind = "single texts" if isinstance(sentences[0], str) else "pairs"
         fitting = [
             name
             for name, task in specs.items()

@@ -33,7 +33,7 @@ from .losses import (
     Target,
     WeightedTask,
 )
-from .pooled import HEADS, PairEncoding, PooledHead, PooledTask
+from .pooled import PairEncoding, PooledHead, PooledTask
 from .texts import Fields
 
 # With so many training rows, cosines of separate texts are better than joint pairs: they compare
@@ -107,7 +107,7 @@ class SimilarityTask(CosineTask):
 
     @property
     def default_head(self) -> str:
-        return "cosine" if self.pair_encoding == "separate" else HEADS[self.pair_encoding][0]
+        return "cosine" if self.pair_encoding == "separate" else super().default_head
 
     @property
     def default_loss(self) -> str | None:

@@ -20,7 +20,6 @@ from modeling_minbert import (
     MinBertSequences,
     attention,
 )
-from modeling_minbert.modernbert import plan_blocks
 from tests import small_run
 from tests.problem_examples import EXAMPLES
 from tests.simulated_cuda import CudaTensor, simulated_cuda, use_cuda
@@ -88,7 +87,7 @@ def test_attention_equals_the_cpu(dtype, select, window):
         given = [each.to(device).requires_grad_() for each in states]
         picked = None if chosen is None else chosen.to(device)
         sequences = MinBertSequences(offsets, 6, None, (1, 11))
-        context = sequences.attend(*given, 3, select=picked, window=window, planner=plan_blocks)
+        context = sequences.attend(*given, 3, select=picked, window=window)
         results.append((context, *torch.autograd.grad(context.float().square().sum(), given)))
 
     expected, actual = results
