@@ -46,7 +46,7 @@ from .rows import (
     group_by_tokens,
     split_batches,
 )
-from .texts import Encoded
+from .texts import Encoded, list_parts
 
 logger = logging.get_logger(__name__)
 
@@ -181,7 +181,7 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     bare |= {part: written.get(part) for part in parts}
     of_file = type(backend).from_str(json.dumps(bare))
     for part in parts:
-        steps = [list_steps(getattr(one, part)) for one in (backend, of_file)]
+        steps = [list_parts(getattr(one, part)) for one in (backend, of_file)]
         if list_kinds(steps[0]) != list_kinds(steps[1]):
             options = {name: value for name, value in options.items() if name != "config"}
             options |= tokenizer._special_tokens_map  # which its files need not name
@@ -220,16 +220,6 @@ def list_kinds(steps: list[Step]) -> list[Step]:
         if not is_equal:
             kinds.append({name: step[name] for name in FIXED if name in step})
     return kinds
-
-
-def list_steps(part: Any) -> list[Step]:
-    """List the steps of a normalizer or pre-tokenizer, as in `tokenizer.json`."""
-    steps: list[Step] = [] if part is None else [json.loads(part.__getstate__())]
-    while sequences := [place for place, step in enumerate(steps) if step["type"] == "Sequence"]:
-        sequence = steps[sequences[0]]
-        inner = sequence.get("normalizers") or sequence.get("pretokenizers") or []
-        steps[sequences[0] : sequences[0] + 1] = inner
-    return steps
 
 
 def find_file(path: str | os.PathLike[str], name: str, **where: Any) -> Path | None:

@@ -103,6 +103,11 @@ def check_unicode(texts: Iterable[str], index: int, task: str) -> None:
         raise ValueError(f"{task}: row {index} is not valid Unicode ({error.reason})") from None
 
 
+def find_kind(row: object) -> RowKind:
+    """Return of what kind a row is; a list of words looks like a pair."""
+    return "single texts" if isinstance(row, str) else "pairs"
+
+
 def split_batches(rows: Sequence[Encoded], max_tokens: int, *, packed: bool) -> Iterator[list[int]]:
     """Split rows into batches of at most `max_tokens`, counting padding unless `packed`."""
     # The longest first, so that too large a batch fails early.
@@ -395,7 +400,7 @@ class MinBertPredicting:
         specs = {name: self._head(name).task for name in names}
         if not len(sentences):
             return list(specs)
-        kind: RowKind = "single texts" if isinstance(sentences[0], str) else "pairs"
+        kind = find_kind(sentences[0])
         fitting = [
             name
             for name, task in specs.items()

@@ -258,8 +258,7 @@ def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
         if any(letter.isspace() for letter in content):
             return False
     try:
-        normalizers = _list_parts(inner.normalizer, "normalizers")
-        splitters = _list_parts(inner.pre_tokenizer, "pretokenizers")
+        normalizers, splitters = map(list_parts, (inner.normalizer, inner.pre_tokenizer))
     except Exception:  # of a part that is written in Python
         return False
     return all(map(_keeps_spaces, normalizers)) and _split_first(splitters)
@@ -282,14 +281,14 @@ def _split_first(parts: Sequence[Fields]) -> bool:
     return first in SPLITTERS and splits and SPLITTERS.union(FURTHER).issuperset(others)
 
 
-def _list_parts(part: Any, name: str) -> list[Fields]:
+def list_parts(part: Any) -> list[dict[str, Any]]:
     """List the parts of a normalizer or pre-tokenizer in their order, those of sequences too."""
     stack = [] if part is None else [json.loads(part.__getstate__())]
     parts = []
     while stack:
         first = stack.pop(0)
         if first["type"] == "Sequence":
-            stack[:0] = first[name]
+            stack[:0] = first.get("normalizers") or first.get("pretokenizers") or []
         else:
             parts.append(first)
     return parts
