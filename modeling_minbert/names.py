@@ -28,6 +28,9 @@ def suggest(name: object, known: Iterable[object]) -> str:
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """Return a message about an unknown name, such as ``unknown metric 'acc'; did you mean ...``.
 
-    There ``what`` is ``metric``; see `suggest` for the others.
+    Args:
+        what: What the name is of, such as ``metric``.
+        name: What was given.
+        known: The names that would be right.
     """
     return f"unknown {what} {name!r}{suggest(name, known)}"
