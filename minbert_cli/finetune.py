@@ -118,7 +118,7 @@ def finetune(given: Given = (), *, is_command: bool = False, is_dry: bool = Fals
             )
             for name in arguments.tasks  # in this order round robin takes batches
         ]
-        methods = arguments.make_methods()
+        methods = arguments.make_methods()  # with the rate of heads that was chosen above
         if teaching:
             methods.insert(0, teaching.make_method(model.config, rows, trained, tokenizer, args))
         run.make_trainer(

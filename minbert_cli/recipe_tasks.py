@@ -157,8 +157,8 @@ def choose_heads(
         )
     complete, choices, calibrated = {}, [], []
     for name, task in tasks.items():
-        rows: Any = loaded[name].facts["train"]["rows"]
-        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, rows)
+        num_rows: Any = loaded[name].facts["train"]["rows"]
+        suggested = TASKS[str(task.data.problem_type)].suggest(task.head, pretrained, num_rows)
         before = start.task(name) if name in (start.tasks or {}) else None
         values = {key: made.value for key, made in suggested.items()}
         filled = replace(task, head={**values, **task.head})
@@ -286,8 +286,9 @@ def check_recipe(
 ) -> tuple[dict[str, RecipeTask], dict[str, "RecipeText"]]:
     """Check all that does not depend on rows; return labeled tasks, and tasks that learn from text.
 
-    Rows may take long to read, so an error that needs none of them comes first. ``start`` is the
-    configuration of the encoder; None if it is not known yet.
+    Rows may take long to read, so an error that needs none of them comes first. What decides which
+    weights are the best is set in ``args``. ``start`` is the configuration of the encoder; None if
+    it is not known yet.
     """
     tasks, texts = parse_tasks(arguments)
     for task in tasks.values():
@@ -410,7 +411,7 @@ def choose_for_finetuning(
     arguments: FinetuneArguments,
     args: ProgramTrainingArguments,
     model: MinBertForMultiTask,
-    encoded: Mapping[str, Mapping[str, Any]],
+    trained: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, float], list[Choice]]:
     """Choose and set what the recipe of a fine-tuning leaves out, by the encoded rows.
 
@@ -418,9 +419,9 @@ def choose_for_finetuning(
         The chosen loss weights by task, which the model does not keep, and all choices.
     """
     config, tasks = model.config, arguments.tasks
-    counts = [len(splits["train"]) for splits in encoded.values()]
+    counts = [len(splits["train"]) for splits in trained.values()]
     lengths = [choose_length(arguments, config)]
-    for name, splits in encoded.items():
+    for name, splits in trained.items():
         spec: Any = config.task(name)
         # rows of several windows are as long as all of them, and others as their task reads
         if spec.has_windows or (getattr(spec, "max_length", None) or 0) > lengths[0]:
@@ -431,7 +432,7 @@ def choose_for_finetuning(
         # a number of steps stands for about one pass over the largest task
         rows=(min if arguments.steps_per_epoch == "shortest" else max)(counts),
         tasks=len(counts),
-        evaluation_rows=sum(len(splits["validation"]) for splits in encoded.values()),
+        evaluation_rows=sum(len(splits["validation"]) for splits in trained.values()),
         max_length=max(lengths),
         has_new_heads=has_new_heads(model, arguments),
         is_frozen=arguments.freeze_encoder,
@@ -446,7 +447,7 @@ def choose_for_finetuning(
             weights[name] = 3.0
     reason = "its gradient is small beside those of other tasks"
     choices += [Choice(f"tasks.{name}.loss_weight", weights[name], reason) for name in weights]
-    return weights, choices + choose_kept_weights(arguments, args, encoded)
+    return weights, choices + choose_kept_weights(arguments, args, trained)
 
 
 def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choice]:

@@ -35,7 +35,7 @@ Outputs = Literal[
     "spans",
 ]
 HubType = Literal["regression", "single_label_classification", "multi_label_classification"]
-# The keys of `TASKS`, for type checkers.
+# All problem types, the keys of `TASKS`.
 ProblemType = Literal[
     "classification",
     "multi_label_classification",

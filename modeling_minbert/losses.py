@@ -215,6 +215,7 @@ class MultipleNegativesRanking(MinBertLoss):
         return head.is_positive(labels).sum()  # each with all candidates of its batch
 
 
+# The first one that fits a task is its default.
 LOSSES: dict[str, MinBertLoss] = {
     "bce": BinaryCrossEntropy(),
     "cross_entropy": CrossEntropy(),

@@ -20,7 +20,7 @@ LAB = (
     "datasets_scripts.text_rows",
     "modeling_minbert.joined",
     "trainers.data.masking",
-    "trainers.methods.losses",
+    "trainers.methods.extra_losses",
     "trainers.reports.glue",
     "trainers.training.comparisons",
 )

@@ -24,13 +24,13 @@ from .files import (
     write_text as write_text,
 )
 from .methods.base import Method as Method
+from .methods.extra_losses import Distillation as Distillation, RDrop as RDrop
 from .methods.layers import (
     FreezeLayers as FreezeLayers,
     HeadLearningRate as HeadLearningRate,
     add_lora as add_lora,
     merge_lora as merge_lora,
 )
-from .methods.losses import Distillation as Distillation, RDrop as RDrop
 from .problems import (
     PROBLEMS as PROBLEMS,
     ProblemType as ProblemType,

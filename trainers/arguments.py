@@ -122,7 +122,7 @@ class MethodArguments:
         """
         methods: list[Method] = []
         if self.r_drop is not None:
-            from .methods.losses import RDrop
+            from .methods.extra_losses import RDrop
 
             methods.append(RDrop(self.r_drop))
         if self.head_learning_rate is not None:

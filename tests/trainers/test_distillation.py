@@ -15,7 +15,7 @@ from trainers import (
     TaskCollator,
     TaskDataset,
 )
-from trainers.methods.losses import TEACHER, TeacherRows, reduce_width
+from trainers.methods.extra_losses import TEACHER, TeacherRows, reduce_width
 
 SHAPES = {"moods": (3,), "pairs": (1,), "scores": (1,)}
 

@@ -95,7 +95,7 @@ class Problem(ABC, Generic[Outputs]):
             if name in known:
                 chosen.append(known[name])
             elif name.startswith(EVALUATE):
-                from .modules import make_module_metric
+                from .evaluate_metrics import make_module_metric
 
                 chosen.append(make_module_metric(name))
             else:
@@ -329,7 +329,7 @@ class LabelledProblem(Problem[Predicted]):
         super().check(where, rows)
         for metric in self.reported:
             if metric.module:  # one that is missing is found before the training
-                from .modules import load_module
+                from .evaluate_metrics import load_module
 
                 load_module(metric.module)
         if isinstance(rows, Dataset):

@@ -71,6 +71,9 @@ class MultiTaskTrainer(Trainer):
     order of rows is a function of (seed, epoch), evaluation leaves the random state as it was, and
     the state of callbacks is restored.
 
+    In a step the Trainer calls ``get_batch_samples``, ``training_step`` for each batch, which calls
+    ``compute_loss``, and then ``_clip_grad_norm``, ``_get_grad_norm`` and the optimizer.
+
     Args:
         model: A model whose ``forward`` takes ``task`` and returns the loss of that task. If it has
             ``decode(task, logits)``, metrics are computed from its result. With a single task it

@@ -1,4 +1,4 @@
-"""Methods that replace the loss of a task: R-Drop and distillation."""
+"""Methods that add to the loss of a task, or replace it: R-Drop and distillation."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
