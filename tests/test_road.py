@@ -21,7 +21,6 @@ LAB = (
     "modeling_minbert.joined",
     "trainers.data.masking",
     "trainers.methods.extra_losses",
-    "trainers.reports.glue",
     "trainers.training.comparisons",
 )
 # What a prediction needs besides: no library of training, data or pictures.
@@ -77,7 +76,7 @@ def test_fine_tuning_loads_the_road(trained):
     _, loaded = trained
 
     assert not [name for name in loaded if name.startswith(LAB)]
-    types = ("labels", "modules", "questions", "tags", "text")  # of other tasks
+    types = ("evaluate_metrics", "labels", "questions", "tags", "text")  # of other tasks
     assert all((ROOT / "trainers/problems" / f"{name}.py").is_file() for name in types)
     assert not {f"trainers.problems.{name}" for name in types} & set(loaded)
     check_limits("finetune", loaded)
