@@ -79,7 +79,11 @@ class Teaching:
         paths = [teacher.path for teacher in self._configs]
         # on the Hub; None for folders
         self.commits = {f"teacher {path}": find_commit(path, None) for path in paths}
-        self.fingerprints = {f"teacher {path}": fingerprint(path) for path in paths}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Hashes of the teachers."""
+        return {f"teacher {teacher.path}": fingerprint(teacher.path) for teacher in self._configs}
 
     def make_method(
         self,

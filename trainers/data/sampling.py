@@ -71,7 +71,7 @@ class TaskSampling:
         return self.task_sampling != "round_robin"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RowStream:
     """Steps with ``batch_size`` rows per rank, always full: one may have rows of two passes."""
 

@@ -147,8 +147,9 @@ class MultiTaskTrainer(Trainer):
         if rows:
             self.train_sampler = make_sampler(self.tasks, args, sampling, steps_per_epoch)
             dataset = TaskDataset(rows, self.train_sampler)
-        # of `Joined` rows, where Trainer expects lists
-        collator: Any = data_collator or make_collator(model, args, processing_class, self.tasks)
+        collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
+        if collator is None:
+            collator = make_collator(model, args, processing_class, self.tasks)
         for method in self.methods:
             method.prepare(model, args)
         # Trainer would smooth the labels of all tasks, and expects a config
