@@ -113,12 +113,12 @@ def test_an_interrupted_run_leaves_the_terminal_as_it_was(tmp_path, capfd, monke
 @pytest.mark.parametrize(
     ("arguments", "size"),
     [
-        ({"num_train_epochs": 1.5}, "32 steps (1.52 epochs, 128 rows) on cpu in float32"),
+        ({"num_train_epochs": 1.2}, "90 steps (1.2 epochs, 360 rows) on cpu in float32"),
         (
-            {"max_steps": 7, "gradient_accumulation_steps": 4, "bf16": True},
-            "7 steps (1.19 epochs, 100 rows) on cpu in bfloat16",
+            {"max_steps": 21, "gradient_accumulation_steps": 4, "bf16": True},
+            "21 steps (1.11 epochs, 332 rows) on cpu in bfloat16",
         ),
-        ({"max_steps": 1611}, "1,611 steps (76.71 epochs, 6,444 rows) on cpu in float32"),
+        ({"max_steps": 1611}, "1,611 steps (21.48 epochs, 6,444 rows) on cpu in float32"),
     ],
 )
 def test_the_announced_size_is_that_of_the_training(tmp_path, arguments, size):
