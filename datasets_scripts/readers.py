@@ -270,7 +270,8 @@ class StrayQuotes:
 
 logger = logging.getLogger(__name__)
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+DELIMITED = (".csv", ".tsv")
+FILE_SUFFIXES = (*DELIMITED, ".jsonl", ".json", ".parquet")
 MAX_SHOWN = 40  # characters of a value in a message
 # Half of a character, which JSON allows, or of a pair that is one.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -311,7 +312,7 @@ def read_records(
     suffix = find_suffix(path)
     if suffix == ".parquet":
         records = _read_parquet(path, columns)
-    elif suffix in {".csv", ".tsv"}:
+    elif suffix in DELIMITED:
         records = _read_delimited(path, columns, file_format)
     else:
         records = check_json_columns(path, _read_json_lines(path), columns)

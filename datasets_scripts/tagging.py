@@ -105,6 +105,11 @@ def _describe_same(first: Sequence[str]) -> str:
     )
 
 
+def find_words(path: str) -> str:
+    """Find the column of the words: the first one, or after the numbers of CoNLL-U."""
+    return "1" if _is_numbered(_read_first(path)) else "0"
+
+
 def _is_numbered(first: Sequence[str]) -> bool:
     """Return whether the columns of a first token are those of CoNLL-U."""
     return len(first) == CONLLU_COLUMNS and FIRST_NUMBER.fullmatch(first[0]) is not None

@@ -26,10 +26,12 @@ from .checking import (
     option,
 )
 from .readers import (
+    DELIMITED,
     FILE_SUFFIXES,
     MAIN_SPLITS,
     FileFormat,
     find_duplicates,
+    find_suffix,
     is_test,
     normalize_value,
 )
@@ -333,6 +335,14 @@ def _check_conflicts(data: TaskData, keys: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"{data.where}: {key}={keys[key]!r} has no effect with {what}; remove one of them"
             )
+    paths = [path for path in (*data.files.values(), data.unlabeled_file) if path is not None]
+    if paths and not any(find_suffix(path) in DELIMITED for path in paths):
+        for key in ("delimiter", "quoting"):
+            if getattr(data, key) is not None:
+                raise ValueError(
+                    f"{data.where}: {key}={getattr(data, key)!r} has no effect, since no file of "
+                    f"the task ends in {' or '.join(DELIMITED)}; remove it"
+                )
 
 
 def _check_type(data: TaskData) -> None:

@@ -4,6 +4,7 @@ import logging
 import re
 import tempfile
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from modeling_minbert import MinBertConfig, MinBertForMultiTask, MinBertModel, e
 from modeling_minbert.inference import check_vocabulary
 from modeling_minbert.modeling_minbert import AUTO_MODELS
 from modeling_minbert.onnx_export import OnnxModel
-from modeling_minbert.rows import ONNX_SETTINGS
+from modeling_minbert.rows import ONNX_FILE, ONNX_SETTINGS
 from trainers import named_writes
 
 # Largest difference of a float32 file, and rows and tokens of the batches that are compared.
@@ -107,6 +108,47 @@ def compute_both(
     return {name: pair for name, pair in both.items() if pair[0].dtype == np.float32}
 
 
+def compare_answers(folder: Path, model: Any) -> None:
+    """Compare what an export answers in float32 with what its model predicts and embeds.
+
+    The graph is compared with the module that it was traced from; this finds what that module, the
+    settings beside the graph, or the runtime do otherwise than the model.
+
+    Raises:
+        ValueError: If an answer differs.
+    """
+    from minbert_onnx import MinBertOnnx
+
+    exported = MinBertOnnx(folder)
+    ids = make_rows(model.tokenizer, model.config.vocab_size, (6, 24))
+    texts = [text if text.strip() else "a" for text in map(model.tokenizer.decode, ids[:, 1:-1])]
+    both = {"encode": [np.asarray(x.encode(texts)).tolist() for x in (exported, model)]}
+    for name in exported.heads:
+        count = model.config.task(name).num_texts
+        rows: Any = texts if count == 1 else list(zip(texts, texts[1:] + texts[:1], strict=True))
+        both[name] = [x.predict(name, rows) for x in (exported, model)]
+    for name, (found, expected) in both.items():
+        pairs = list(zip_longest(list_leaves(found), list_leaves(expected)))
+        unit = max(1, max((abs(x) / 100 for _, x in pairs if isinstance(x, float)), default=0))
+        for answer, right in pairs:
+            if isinstance(answer, float) and isinstance(right, float):
+                is_same = abs(answer - right) <= TOLERANCE * unit  # false for nan
+            else:
+                is_same = answer == right
+            if not is_same:
+                raise ValueError(
+                    f"{ONNX_FILE} answers {answer!r} for {name}, but the model {right!r}: nothing "
+                    "is written"
+                )
+
+
+def list_leaves(value: Any) -> list[Any]:
+    """List what nested lists and dictionaries hold, keys included."""
+    if isinstance(value, dict):
+        value = [x for pair in value.items() for x in pair]
+    return [y for x in value for y in list_leaves(x)] if isinstance(value, list) else [value]
+
+
 def quantize(path: Path) -> None:
     """Replace a float32 file by one with int8 weights, which multiplies in int8.
 
@@ -189,6 +231,8 @@ def to_onnx(model: Any, checkpoint: str, folder: Path, task: str | None, precisi
     model.tokenizer = save_tokenizer(model, checkpoint, folder)
     path = export_onnx(model, folder, task=task)
     compared = compare(path, model, task)
+    if (folder / ONNX_SETTINGS).exists() and find_spec("onnxruntime") is not None:
+        compare_answers(folder, model)
     if precision == "int8":
         size = sum(file.stat().st_size for file in folder.glob(f"{path.name}*"))
         quantize(path)

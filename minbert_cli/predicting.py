@@ -76,7 +76,7 @@ class Source:
         else:
             self.name = str(args.file)
             if not args.lines and find_suffix(self.name) in SUFFIXES:
-                self.has_words = find_suffix(self.name) == CONLL
+                self.has_words = find_suffix(self.name) in CONLL
                 return
             if self.columns:
                 raise ValueError(

@@ -378,6 +378,7 @@ def prepare_weights(arguments: FinetuneArguments, model: MinBertForMultiTask) ->
 PRETRAINED_RATE, NEW_RATE = 5e-5 * 768, 2e-4 * 768
 # New heads learn slowly at the rate of the encoder, and disturb it meanwhile (Kumar et al. 2022).
 HEAD_RATE_FACTOR = 100
+LOW_RATE_FACTOR = 10  # a rate that is so much lower is one for an encoder
 ROWS_TO_SEE = 30_000  # of the largest task
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 # The most rows of the largest task, and the rows of its batches.
@@ -457,6 +458,13 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
     if size.is_frozen and size.has_new_heads and not size.is_new:
         rate *= HEAD_RATE_FACTOR
         why = f"{HEAD_RATE_FACTOR} times that of an encoder, for new heads alone"
+        given = args.learning_rate
+        if "learning_rate" not in args.undecided and 0 < given < rate / LOW_RATE_FACTOR:
+            message = (
+                "learning_rate %g is low for new heads on a frozen encoder, which it trains "
+                "slowly; without it, freeze_encoder chooses %g"
+            )
+            logger.warning(message, given, rate)
     count = next(count for most, count in BATCH_SIZES if size.rows <= most)
     reason = rows = f"{size.rows:,} training rows"
     most = max(1, LONG_BATCH_SIZE * WINDOW // max(size.max_length, WINDOW))

@@ -20,8 +20,8 @@ from datasets_scripts.readers import (
 )
 from modeling_minbert import MinBertTask
 
-CONLL = ".conll"
-SUFFIXES = (*FILE_SUFFIXES, CONLL)
+CONLL = (".conll", ".conllu")
+SUFFIXES = (*FILE_SUFFIXES, *CONLL)
 SEEN_LINES = 20  # that tell whether lines are a table
 MOST_NAMED = 3  # rows in a message
 SENTENCE = 3  # words of a name of a column that may be a sentence
@@ -38,7 +38,7 @@ def decode_lines(source: IO[bytes], name: str) -> list[str]:
         if is_blank(text):
             raise ValueError(
                 f"{name}:{number}: the line is empty; remove it, or if these are words and tags, "
-                f"give the file a name that ends in {CONLL}"
+                f"give the file a name that ends in {CONLL[0]}"
             )
         lines.append(text)
     return lines
@@ -84,15 +84,15 @@ def read_table(
     kind, columns, count = find_columns(named, stored, None if is_single else task)
     suffix = find_suffix(path)
     is_squad = suffix == ".json" and kind == "question_answering"
-    if named and len(named) != count and (is_squad or suffix == CONLL):
+    if named and len(named) != count and (is_squad or suffix in CONLL):
         wanted = "the question and the context" if is_squad else "the words alone"
         raise ValueError(f"{path}: --text_columns {' '.join(named)}: name {wanted}")
     records: Iterable[Record]
-    if suffix == CONLL:
-        from datasets_scripts.tagging import read_conll
+    if suffix in CONLL:
+        from datasets_scripts.tagging import find_words, read_conll
 
         if not named and not "".join(columns).lstrip("-").isdecimal():  # not trained on CoNLL
-            columns = ("0",)
+            columns = (find_words(path),)
         records = read_conll(path, columns)
     elif is_squad:
         from datasets_scripts.questions import read_squad

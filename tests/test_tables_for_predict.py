@@ -252,12 +252,18 @@ def test_vectors_are_those_of_the_column_of_their_task(tmp_path):
 SQUAD = {
     "data": [{"paragraphs": [{"context": "a cat sat", "qas": [{"question": "a dog", "id": "1"}]}]}]
 }
+UNIVERSAL = "# text = cat sat.\n" + "".join(
+    f"{number}\t{word}" + 8 * "\t_" + "\n"
+    for number, word in (("1-2", "catsat."), (1, "cat"), (2, "sat."))
+)
 OTHER_KINDS = {
     "answers.json": ("answers", json.dumps(SQUAD), ("a dog", "a cat sat")),
     "answers.csv": ("answers", "context,x,question\na cat sat,1,a dog\n", ("a dog", "a cat sat")),
     "names.jsonl": ("names", json.dumps({"words": ["cat", "sat."]}) + "\n", ["cat", "sat."]),
     "names.conll": ("names", "cat x\nsat. y\n\n", ["cat", "sat."]),
     "second.conll": ("second", "1 cat x\n2 sat. y\n\n", ["cat", "sat."]),
+    "numbered.conll": ("names", UNIVERSAL, ["cat", "sat."]),
+    "universal.conllu": ("names", UNIVERSAL, ["cat", "sat."]),
     "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
     "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
     "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),

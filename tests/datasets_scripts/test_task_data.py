@@ -58,6 +58,10 @@ def test_own_files_are_looked_up_in_the_folder_of_the_task_only():
             {**ALIKE, **NO_FILES, "hub_id": "a/b", "data_dir": "x"},
             "data_dir='x' has no effect with a dataset of the Hub",
         ),
+        (
+            {**OWN, "train_file": "a.jsonl", "validation_file": "b.parquet", "quoting": False},
+            "quoting=False has no effect, since no file of the task ends in .csv or .tsv",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_refused(mapping, message):

@@ -218,6 +218,14 @@ def test_new_heads_have_a_hundred_times_the_rate_of_the_encoder(
     assert bool(chosen) is not bool(options or rate is None)
 
 
+@pytest.mark.parametrize(("rate", "is_low"), [(5e-5, True), (1e-3, False), (5e-3, False)])
+def test_the_rate_of_an_encoder_is_low_for_new_heads_alone(tmp_path, caplog, rate, is_low):
+    _, chosen = choose(tmp_path, SIZE._replace(is_frozen=True), learning_rate=rate)
+
+    assert "learning_rate" not in chosen
+    assert ("without it, freeze_encoder chooses 0.005" in caplog.text) is is_low
+
+
 def test_heads_of_a_checkpoint_are_not_new(tmp_path):
     tasks = {"tone": {"problem_type": "classification", "labels": ["a", "b"]}}
     near = {"problem_type": "similarity", "score_range": [0, 5], "pair_encoding": "separate"}

@@ -79,6 +79,20 @@ def test_an_int8_file_is_near_its_model_but_not_equal(path, model):
 
 
 @needs_onnx
+def test_answers_that_are_not_those_of_the_model_are_noticed(model, tmp_path):
+    export_onnx(model, tmp_path)
+    onnx_files.compare_answers(tmp_path, model)
+    settings = tmp_path / "minbert.json"
+    for old, new in (('"down"', '"else"'), ('"B-X"', '"I-X"')):
+        written = settings.read_text(encoding="utf-8")
+        settings.write_text(written.replace(old, new), encoding="utf-8")
+
+        with pytest.raises(ValueError, match="but the model .*: nothing is written"):
+            onnx_files.compare_answers(tmp_path, model)
+        settings.write_text(written, encoding="utf-8")
+
+
+@needs_onnx
 @pytest.mark.slow
 def test_a_damaged_matrix_is_noticed(path, model):
     import onnx
