@@ -24,8 +24,8 @@ def predict(
         Path | None,
         typer.Option(
             parser=to_path,
-            help="table (.csv, .tsv, .jsonl, .json, .parquet, .conll, .conllu), or file with a text "
-            "or a pair on each line; both may be compressed",
+            help="table (.csv, .tsv, .jsonl, .json, .parquet, .conll, .conllu), or file with a "
+            "text or a pair on each line; both may be compressed",
         ),
     ] = None,
     text_columns: Annotated[

@@ -155,9 +155,10 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     """Load a tokenizer as its files describe it, without running code of the checkpoint.
 
     Of some classes, such as `RobertaTokenizer`, transformers 5 takes vocabulary and special tokens
-    from `tokenizer.json`, and drops steps like NFKC that the class does not have. A file with other
-    steps is read as it is. Options of a step are those of the class and `tokenizer_config.json`, as
-    in transformers; a warning names one that differs.
+    from `tokenizer.json`, and drops what else the class does not have: steps like NFKC, another
+    kind of model or prefix, another frame of special tokens. A file with such is read as it is.
+    Options of a step are those of the class and `tokenizer_config.json`, as in transformers; a
+    warning names one that differs.
 
     Args:
         path: Folder or Hub id.

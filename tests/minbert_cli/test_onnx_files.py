@@ -87,7 +87,7 @@ def test_answers_that_are_not_those_of_the_model_are_noticed(model, tmp_path):
         written = settings.read_text(encoding="utf-8")
         settings.write_text(written.replace(old, new), encoding="utf-8")
 
-        with pytest.raises(ValueError, match="but the model .*: nothing is written"):
+        with pytest.raises(ValueError, match=r"but the model .*: nothing is written"):
             onnx_files.compare_answers(tmp_path, model)
         settings.write_text(written, encoding="utf-8")
 
