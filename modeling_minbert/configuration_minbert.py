@@ -16,17 +16,21 @@
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
 
 from .heads import MinBertEmbedding, MinBertTask, parse_embedding
 from .inference import find_file
 from .names import unknown
 from .tasks import TASKS, parse_tasks
 from .texts import Fields
+
+logger = logging.get_logger(__name__)
 
 SIZES = (
     "vocab_size",
@@ -394,6 +398,14 @@ class MinBertConfig(PreTrainedConfig):
             # what follows from the tasks of a minBERT checkpoint is not frozen
             if modules is not None and (model_type != cls.model_type or modules != own):
                 config_dict["sentence_embedding"] = modules
+        else:
+            path = Path(pretrained_model_name_or_path, given.get("subfolder") or "")
+            if (path / "sentence_bert_config.json").is_file():
+                logger.warning(
+                    "%s: a part of a folder of sentence-transformers, whose modules.json says how "
+                    "vectors are made: set config.sentence_embedding if it is not the mean",
+                    path,
+                )
         return config_dict, kwargs
 
     @property

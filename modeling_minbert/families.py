@@ -219,10 +219,13 @@ def read_config(model_type: str, values: Fields) -> dict[str, Any]:
         return dict(values)
     family = FAMILIES[model_type]
     known = CONFIG_MAPPING[model_type].from_dict(dict(values)).to_dict()
+    for name in family.settings.values():
+        known.pop(name, None)  # ours for what the type calls otherwise: it reads none of these
     found = {family.settings.get(name, name): value for name, value in known.items()}
     found |= family.fixed
     found["encoder_type"] = model_type
     if model_type == "modernbert":
+        found.pop("position_embedding_type", None)  # of mmBERT sans_pos, which nothing reads
         kinds = found.pop("layer_types")
         every = [*kinds, "full_attention"].index("full_attention", 1)
         if kinds != list_layer_types(len(kinds), every):

@@ -62,6 +62,12 @@ SPACES = re.compile(r"(\\[nrst]|[ \n\r\t\u2581|+\[\]]|\{\d*,?\d*\})+")
 Step = dict[str, Any]
 # What a class of tokenizers fixes in its steps, and no setting changes.
 FIXED = ("type", "pattern", "content", "clean_text", "split", "use_regex")
+# Options of a tokenizer's model that decide about words; and a character that no vocabulary has.
+MODEL_OPTIONS = (
+    *("unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback"),
+    *("ignore_merges", "max_input_chars_per_word"),
+)
+NO_CHARACTER = "\U0010fffd"
 # Options of the steps of tokenizers, and their keys in tokenizer_config.json.
 STEP_OPTIONS = {
     "lowercase": "do_lower_case",
@@ -156,40 +162,82 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
 
     Of some classes, such as `RobertaTokenizer`, transformers 5 takes vocabulary and special tokens
     from `tokenizer.json`, and drops what else the class does not have: steps like NFKC, another
-    kind of model or prefix, another frame of special tokens. A file with such is read as it is.
-    Options of a step are those of the class and `tokenizer_config.json`, as in transformers; a
-    warning names one that differs.
+    model or prefix, another frame of special tokens. A file with such is read as it is. Options of
+    a step are those of the class and `tokenizer_config.json`, as in transformers; a warning names
+    one that differs.
 
     Args:
         path: Folder or Hub id.
         **options: Those of `AutoTokenizer.from_pretrained`.
     """
     casing = find_casing(path, **options)
-    tokenizer: Any = AutoTokenizer.from_pretrained(
-        path, **options, **casing, trust_remote_code=False
-    )
+    own = {name: value for name, value in options.items() if name != "config"}
+    tokenizer: Any
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, **options, **casing, trust_remote_code=False
+        )
+    except (TypeError, ValueError) as error:  # of a class that has another model than the file
+        if find_file(path, "tokenizer.json", **options) is None:
+            raise
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, **own)
+        if "auto_map" in tokenizer.init_kwargs:
+            raise
+        if tokenizer.pad_token is None:
+            raise ValueError(
+                f"{path}: the class of its tokenizer cannot read tokenizer.json ({error}), and "
+                "tokenizer_config.json names no pad_token to read it without the class: name all "
+                "special tokens there"
+            ) from error
+        return tokenizer
     names = ("tokenizer.json", "tokenizer_config.json")
     files = [find_file(path, name, **options) for name in names]
     if files[0] is None or not tokenizer.is_fast:
         return tokenizer
     written, settings = (json.loads(file.read_text("utf-8")) if file else {} for file in files)
     backend = tokenizer.backend_tokenizer
-    # the same steps as this version of the library writes them, beside a model without words
-    model = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
+    # the same steps as this version of the library writes them, beside a model of one token
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     parts = ("normalizer", "pre_tokenizer")
-    bare = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    bare = dict.fromkeys(("truncation", "padding", "decoder"))
     bare |= {"version": "1.0", "added_tokens": [], "model": model}
-    bare |= {part: written.get(part) for part in parts}
+    bare |= {part: written.get(part) for part in (*parts, "post_processor")}
     of_file = type(backend).from_str(json.dumps(bare))
-    for part in parts:
-        steps = [list_parts(getattr(one, part)) for one in (backend, of_file)]
-        if list_kinds(steps[0]) != list_kinds(steps[1]):
-            options = {name: value for name, value in options.items() if name != "config"}
-            options |= tokenizer._special_tokens_map  # which its files need not name
-            options["model_input_names"] = tokenizer.model_input_names
-            return PreTrainedTokenizerFast.from_pretrained(path, **options)
-        warn_of_options(path, steps[0], steps[1], settings)
+    steps = [[list_parts(getattr(x, part)) for x in (backend, of_file)] for part in parts]
+    is_equal = is_read_as(written, tokenizer) and has_frames_of(of_file, backend)
+    if not is_equal or any(list_kinds(ours) != list_kinds(theirs) for ours, theirs in steps):
+        own |= tokenizer._special_tokens_map  # which its files need not name
+        own["model_input_names"] = tokenizer.model_input_names
+        return PreTrainedTokenizerFast.from_pretrained(path, **own)
+    for ours, theirs in steps:
+        warn_of_options(path, ours, theirs, settings)
     return tokenizer
+
+
+def is_read_as(written: dict[str, Any], tokenizer: Any) -> bool:
+    """Return whether a tokenizer has the model and the added tokens of its `tokenizer.json`."""
+    backend = tokenizer.backend_tokenizer
+    of_file, model = written.get("model") or {}, backend.model
+    read = {name: getattr(model, name) for name in MODEL_OPTIONS if hasattr(model, name)}
+    read["type"] = type(model).__name__
+    if any((of_file.get(name, value) or None) != (value or None) for name, value in read.items()):
+        return False
+    # a unigram model has no name for its unknown token
+    unknown = None if of_file.get("byte_fallback") else of_file.get("unk_id")
+    if unknown is not None and model.tokenize(NO_CHARACTER)[0].id != unknown:
+        return False
+    added = {(token["id"], token["content"]) for token in written.get("added_tokens") or ()}
+    return added <= {(index, str(x)) for index, x in tokenizer.added_tokens_decoder.items()}
+
+
+def has_frames_of(of_file: Any, backend: Any) -> bool:
+    """Return whether two tokenizers put the same special tokens around a text and a pair."""
+    text = of_file.encode("a", add_special_tokens=False)
+    frames = []
+    for processor in (of_file.post_processor, backend.post_processor):
+        of_file.post_processor = processor
+        frames.append([of_file.post_process(*texts).ids for texts in ((text,), (text, text))])
+    return frames[0] == frames[1]
 
 
 def warn_of_options(

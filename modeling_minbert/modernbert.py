@@ -274,11 +274,13 @@ class MinBertModernEncoder(nn.Module):
         if not is_followed(hidden) and length <= window + 1:
             return mask
         places = torch.arange(length, device=hidden.device)
-        is_near = ((places - places.unsqueeze(1)).abs() <= window)[None, None]
+        distances = (places - places.unsqueeze(1)).abs()[None, None]
+        is_near = distances <= window
         if mask is None and kind == "sdpa":
             return is_near
         if mask is None:
             mask = hidden.new_zeros(1, 1, length, length)
         elif mask.dtype == torch.bool:
-            return mask & is_near
+            # kernels may give NaN to a padding far from all tokens, which would see nothing
+            return mask & is_near | (distances == 0)
         return mask.masked_fill(~is_near, torch.finfo(mask.dtype).min)

@@ -269,8 +269,10 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     if pooling == "max":
         most = hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
         return most.masked_fill(~real.any(dim=1), 0)  # of padding alone, as the mean
-    total = hidden.masked_fill(~real, 0).sum(dim=1)
-    return total / real.sum(dim=1).clamp(min=1).to(hidden.dtype)
+    # in float32, as of packed sequences: the sum of a long text overflows in float16
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    total = hidden.masked_fill(~real, 0).sum(dim=1, dtype=dtype)
+    return (total / real.sum(dim=1).clamp(min=1)).to(hidden.dtype)
 
 
 def reads(pooling: str | None) -> Read:

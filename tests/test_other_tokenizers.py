@@ -6,7 +6,15 @@ import re
 import pytest
 import torch
 from datasets import Dataset
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, BertTokenizer, BertweetTokenizer
 
 from datasets_scripts import encode_questions
@@ -26,7 +34,7 @@ from modeling_minbert import (
 )
 from tests import small_run
 from tests.problem_examples import EXAMPLES
-from tests.small_tokenizers import TOKENIZERS, make_bpe, make_unigram, save_start
+from tests.small_tokenizers import SPECIAL, TOKENIZERS, make_bpe, make_unigram, save_start
 
 LONGEST = 21  # tokens of a sequence
 
@@ -237,6 +245,61 @@ def test_steps_of_a_file_that_its_class_does_not_have_are_read(tmp_path, kind, s
 
     for read in (model.tokenizer, AutoTokenizer.from_pretrained(tmp_path / "saved")):
         assert read(texts[0])["input_ids"] == written.encode(texts[1]).ids
+
+
+def use_bpe(file):
+    """Put a model of another kind into a file."""
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[3], fuse_unk=True))
+    trainer = trainers.BpeTrainer(special_tokens=[*SPECIAL, "<mask>"], show_progress=False)
+    tokenizer.train_from_iterator(["the garden is so good"], trainer)
+    file["model"] = json.loads(tokenizer.to_str())["model"]
+
+
+CHANGES = {
+    "one separator": lambda file: file.update(
+        post_processor={"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+    ),
+    "no special tokens": lambda file: file.update(post_processor=None),
+    "an unknown token": lambda file: file["model"].update(unk_id=5),
+    "a token": lambda file: file["added_tokens"].append(
+        file["added_tokens"][-1] | {"id": 99, "content": "gard", "special": False}
+    ),
+    "a model": use_bpe,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *(("roberta", change) for change in ("one separator", "no special tokens")),
+        *(("xlm-roberta", x) for x in ("one separator", "an unknown token", "a token", "a model")),
+    ],
+)
+def test_what_else_of_a_file_its_class_does_not_have_is_read(tmp_path, kind, change):
+    save_start(tmp_path, kind)
+    path = tmp_path / "tokenizer.json"
+    file = json.loads(path.read_text(encoding="utf-8"))
+    CHANGES[change](file)
+    path.write_text(json.dumps(file), encoding="utf-8")
+    written = Tokenizer.from_file(str(path))
+
+    tokenizer = load_tokenizer(str(tmp_path))
+
+    for texts in (("the garden",), ("the \u4e2d garden", "so good")):
+        assert tokenizer(*texts)["input_ids"] == written.encode(*texts).ids
+
+
+def test_a_file_that_its_class_cannot_read_needs_the_names_of_special_tokens(tmp_path):
+    save_start(tmp_path, "xlm-roberta")
+    path = tmp_path / "tokenizer.json"
+    file = json.loads(path.read_text(encoding="utf-8"))
+    use_bpe(file)
+    path.write_text(json.dumps(file), encoding="utf-8")
+    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    with pytest.raises(ValueError, match="names no pad_token to read it without the class"):
+        load_tokenizer(str(tmp_path))
 
 
 def test_spaces_that_its_class_splits_off_keep_the_class_of_a_file_in_silence(tmp_path, caplog):

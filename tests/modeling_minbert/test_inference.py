@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from modeling_minbert import Encoded
+from modeling_minbert.packing import pool
 from modeling_minbert.rows import split_batches
 
 LENGTHS = [3, 40, 7, 7, 1, 12, 39, 2, 7, 30, 16, 5, 5, 5, 28]
@@ -76,3 +77,10 @@ def test_many_rows_equal_single_rows(model, attention, budget):
     together = model.encode(texts, max_tokens_per_batch=budget)
 
     assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_the_mean_of_a_long_text_does_not_overflow_in_float16():
+    hidden = torch.full((1, 8192, 2), 10.0, dtype=torch.float16)
+    mask = (torch.arange(8192) < 8000).unsqueeze(0)
+
+    assert pool(hidden, mask, "mean").tolist() == [[10.0, 10.0]]

@@ -130,6 +130,18 @@ def test_no_mask_gives_nan(tmp_path, mask, kind):
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+def test_paddings_far_from_all_tokens_see_themselves(tmp_path):
+    """Kernels of other devices give NaN to a query without a key."""
+    ours = load_both(tmp_path)[1]
+    real = torch.arange(30) < 2
+    hidden = torch.zeros(1, 30, ours.config.hidden_size)
+
+    mask = ours.encoder.narrow(real[None, None, None].expand(1, 1, 30, 30), hidden)
+
+    assert mask.any(dim=-1).all()
+    assert not mask[..., :2, 2:].any()
+
+
 def test_a_window_is_counted_inside_the_sequence_and_in_columns(tmp_path):
     stock, ours = load_both(tmp_path)
     batch = make_batch()
@@ -224,8 +236,11 @@ def test_a_configuration_from_scratch_has_the_defaults_of_transformers():
 def test_configurations_of_all_ages_are_read(tmp_path):
     old = {"global_rope_theta": 5000.0, "local_rope_theta": 300.0, "local_attention": 6}
     old |= {"global_attn_every_n_layers": 2, "model_type": "modernbert", "num_hidden_layers": 4}
-    (tmp_path / "config.json").write_text(json.dumps(old | {"reference_compile": False}))
+    unread = {"reference_compile": False, "layer_norm_eps": 0.1, "norm_eps": 1e-6}
+    unread["position_embedding_type"] = "sans_pos"  # as mmBERT has it
+    (tmp_path / "config.json").write_text(json.dumps(old | unread))
     config = MinBertConfig.from_pretrained(tmp_path)
+    assert config.layer_norm_eps == 1e-6
     assert (config.rope_theta, config.local_rope_theta) == (5000, 300)
     assert (config.global_attention_every, config.local_attention) == (2, 6)
 

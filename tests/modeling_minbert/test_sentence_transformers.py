@@ -174,3 +174,15 @@ def test_sentence_transformers_opens_a_checkpoint_and_saves_it_with_another_pool
     loaded = MinBertModel.from_pretrained(tmp_path / "theirs")
     assert_equal_vectors(again.encode(SENTENCES), loaded.encode(SENTENCES))
     assert loaded.config.embedding.pooling == "max"
+
+
+def test_a_part_of_a_folder_that_does_not_say_its_pooling_is_named(tiny_sizes, tmp_path, caplog):
+    folder = tmp_path / "0_Transformer"
+    MinBertModel(MinBertConfig(**tiny_sizes)).save_pretrained(folder)
+    (folder / "modules.json").unlink(missing_ok=True)
+    (folder / "sentence_bert_config.json").write_text("{}")
+
+    for path, where in ((folder, {}), (tmp_path, {"subfolder": folder.name})):
+        caplog.clear()
+        MinBertModel.from_pretrained(path, **where)
+        assert "whose modules.json says how vectors are made" in caplog.text

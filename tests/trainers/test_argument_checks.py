@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 from transformers import TrainingArguments
 
 from minbert_cli.arguments import FastTrainingArguments
@@ -54,6 +55,19 @@ def test_the_trainer_checks_arguments_of_transformers(tmp_path):
         make_trainer(tmp_path / "run", learning_rate=NAN)
 
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_in_half_precision_are_named_unless_they_are_frozen(tmp_path, caplog):
+    model = make_trainer(tmp_path / "float32").model
+    assert "rounded away" not in caplog.text
+    model.bert.to(torch.bfloat16)
+    make_trainer(tmp_path / "bfloat16", model=model)
+    assert "weights are in torch.bfloat16, where small updates are rounded away" in caplog.text
+
+    caplog.clear()
+    model.bert.requires_grad_(requires_grad=False)
+    make_trainer(tmp_path / "frozen", model=model)
+    assert "rounded away" not in caplog.text
 
 
 def test_the_defaults_and_a_few_others_are_good(tmp_path):

@@ -1,11 +1,13 @@
 """What is refused before a training starts, since it would fail late, or train nonsense."""
 
+import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import datasets
 import numpy as np
+import torch
 from torch import nn
 from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
@@ -23,6 +25,8 @@ from trainers.problems.metrics import AGGREGATES, Metric, is_error
 from trainers.task import MAX_ROWS, Task, find_rows
 
 from .terms import compares_rows
+
+logger = logging.getLogger(__name__)
 
 MAX_STEPS = 10**9  # of a run and between two evaluations
 MAX_WORKERS = 256  # of a data loader
@@ -350,6 +354,17 @@ def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model:
             raise ValueError(f"methods: {kind.__name__} is there twice; give one")
     if optimizer is not None:
         refuse_scaling(methods, f"optimizers has a {type(inner).__name__}")
+
+
+def warn_of_half(model: nn.Module) -> None:
+    """Warn if weights are trained in half precision, as they are loaded from some checkpoints."""
+    trained = (weight.dtype for weight in model.parameters() if weight.requires_grad)
+    if half := {torch.float16, torch.bfloat16} & {*trained}:
+        logger.warning(
+            "weights are in %s, where small updates are rounded away: load the model with "
+            "dtype=torch.float32; bf16=True still computes in bfloat16",
+            ", ".join(sorted(map(str, half))),
+        )
 
 
 def refuse_scaling(methods: Sequence[Method], given: str) -> None:

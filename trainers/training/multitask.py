@@ -54,6 +54,7 @@ from .checks import (
     keep_row_lengths,
     needs_rows,
     refuse_scaling,
+    warn_of_half,
 )
 from .resuming import find_missing, last_complete_checkpoint, write_checksums
 from .terms import FEWEST, TERMS, LossLog, TermCounter, smooth_labels, split_loss
@@ -145,6 +146,7 @@ class MultiTaskTrainer(Trainer):
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
         self.train_sampler, dataset = None, None
         if rows:
+            warn_of_half(model)
             self.train_sampler = make_sampler(self.tasks, args, sampling, steps_per_epoch)
             dataset = TaskDataset(rows, self.train_sampler)
         collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
