@@ -68,6 +68,7 @@ MODEL_OPTIONS = (
     *("ignore_merges", "max_input_chars_per_word"),
 )
 NO_CHARACTER = "\U0010fffd"
+STEPS = ("normalizer", "pre_tokenizer")
 # Options of the steps of tokenizers, and their keys in tokenizer_config.json.
 STEP_OPTIONS = {
     "lowercase": "do_lower_case",
@@ -170,12 +171,11 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
         path: Folder or Hub id.
         **options: Those of `AutoTokenizer.from_pretrained`.
     """
-    casing = find_casing(path, **options)
     own = {name: value for name, value in options.items() if name != "config"}
     tokenizer: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            path, **options, **casing, trust_remote_code=False
+            path, **options, **find_casing(path, **options), trust_remote_code=False
         )
     except (TypeError, ValueError) as error:  # of a class that has another model than the file
         if find_file(path, "tokenizer.json", **options) is None:
@@ -195,17 +195,11 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     if files[0] is None or not tokenizer.is_fast:
         return tokenizer
     written, settings = (json.loads(file.read_text("utf-8")) if file else {} for file in files)
-    backend = tokenizer.backend_tokenizer
-    # the same steps as this version of the library writes them, beside a model of one token
-    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
-    parts = ("normalizer", "pre_tokenizer")
-    bare = dict.fromkeys(("truncation", "padding", "decoder"))
-    bare |= {"version": "1.0", "added_tokens": [], "model": model}
-    bare |= {part: written.get(part) for part in (*parts, "post_processor")}
-    of_file = type(backend).from_str(json.dumps(bare))
-    steps = [[list_parts(getattr(x, part)) for x in (backend, of_file)] for part in parts]
-    is_equal = is_read_as(written, tokenizer) and has_frames_of(of_file, backend)
-    if not is_equal or any(list_kinds(ours) != list_kinds(theirs) for ours, theirs in steps):
+    of_file = read_steps(written, tokenizer)
+    steps = list(zip(list_steps(tokenizer.backend_tokenizer), list_steps(of_file), strict=True))
+    if not is_read_as(written, of_file, tokenizer) or any(
+        list_kinds(ours) != list_kinds(theirs) for ours, theirs in steps
+    ):
         own |= tokenizer._special_tokens_map  # which its files need not name
         own["model_input_names"] = tokenizer.model_input_names
         return PreTrainedTokenizerFast.from_pretrained(path, **own)
@@ -214,30 +208,39 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def is_read_as(written: dict[str, Any], tokenizer: Any) -> bool:
-    """Return whether a tokenizer has the model and the added tokens of its `tokenizer.json`."""
-    backend = tokenizer.backend_tokenizer
-    of_file, model = written.get("model") or {}, backend.model
-    read = {name: getattr(model, name) for name in MODEL_OPTIONS if hasattr(model, name)}
-    read["type"] = type(model).__name__
-    if any((of_file.get(name, value) or None) != (value or None) for name, value in read.items()):
+def read_steps(written: dict[str, Any], tokenizer: Any) -> Any:
+    """Read the steps of a `tokenizer.json` as this version of the library writes them."""
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}  # instead of all its words
+    bare = {"version": "1.0", "added_tokens": [], "model": model}
+    bare |= dict.fromkeys(("truncation", "padding", "decoder"))
+    bare |= {part: written.get(part) for part in (*STEPS, "post_processor")}
+    return type(tokenizer.backend_tokenizer).from_str(json.dumps(bare))
+
+
+def list_steps(backend: Any) -> list[list[Step]]:
+    """List the parts of the normalizer and of the pre-tokenizer."""
+    return [list_parts(getattr(backend, part)) for part in STEPS]
+
+
+def is_read_as(written: dict[str, Any], of_file: Any, tokenizer: Any) -> bool:
+    """Return whether a tokenizer has the model, frame and added tokens of its `tokenizer.json`."""
+    model, read = written.get("model") or {}, tokenizer.backend_tokenizer.model
+    options = {name: getattr(read, name) for name in MODEL_OPTIONS if hasattr(read, name)}
+    options["type"] = type(read).__name__
+    if any((model.get(name, value) or None) != (value or None) for name, value in options.items()):
         return False
     # a unigram model has no name for its unknown token
-    unknown = None if of_file.get("byte_fallback") else of_file.get("unk_id")
-    if unknown is not None and model.tokenize(NO_CHARACTER)[0].id != unknown:
+    unknown = None if model.get("byte_fallback") else model.get("unk_id")
+    if unknown is not None and read.tokenize(NO_CHARACTER)[0].id != unknown:
         return False
-    added = {(token["id"], token["content"]) for token in written.get("added_tokens") or ()}
-    return added <= {(index, str(x)) for index, x in tokenizer.added_tokens_decoder.items()}
-
-
-def has_frames_of(of_file: Any, backend: Any) -> bool:
-    """Return whether two tokenizers put the same special tokens around a text and a pair."""
-    text = of_file.encode("a", add_special_tokens=False)
-    frames = []
-    for processor in (of_file.post_processor, backend.post_processor):
+    # the special tokens around a text and a pair
+    text, frames = of_file.encode("a", add_special_tokens=False), []
+    for processor in (of_file.post_processor, tokenizer.backend_tokenizer.post_processor):
         of_file.post_processor = processor
         frames.append([of_file.post_process(*texts).ids for texts in ((text,), (text, text))])
-    return frames[0] == frames[1]
+    added = {(token["id"], token["content"]) for token in written.get("added_tokens") or ()}
+    known = {(index, str(token)) for index, token in tokenizer.added_tokens_decoder.items()}
+    return frames[0] == frames[1] and added <= known
 
 
 def warn_of_options(
