@@ -283,7 +283,7 @@ class TagFormat(RowFormat):
             )
         if problem:
             return replace(record, values={}, problem=problem)
-        tags = None if tags is None else self._name_tags(list(map(str, tags)))
+        tags = None if tags is None else self._name_tags([*map(self._read_tag, tags)])
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
     def resolve(self, splits: Mapping[str, Dataset]) -> Self:
@@ -346,9 +346,16 @@ class TagFormat(RowFormat):
         values = record.values
         if all(map(is_blank, values["words"])):
             raise ValueError("empty text: no word is visible")
-        if values["tags"] is None and not is_test(split):
+        tags: Any = values["tags"] if any(values["tags"] or ()) else None
+        if tags is None and not is_test(split):
             raise ValueError("no tags, which only test rows may lack")
-        return {name: values[name] for name in self.columns}
+        if "" in (tags or ()):
+            word = shorten(repr(values["words"][tags.index("")]))
+            raise ValueError(
+                f"word {tags.index('') + 1}, {word}, has no tag, but null or a negative number; "
+                "every word needs one"
+            )
+        return {**values, "tags": tags}
 
     def to_label(self, written: list[str]) -> list[int]:
         names = self.labels or ()
@@ -382,6 +389,11 @@ class TagFormat(RowFormat):
 
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.data.text_columns or (word,))[0], self.data.label_column or tag
+
+    def _read_tag(self, tag: Any) -> str:
+        """Write a tag as text; a missing one, such as -100, is empty."""
+        is_number = isinstance(tag, int | float) and str(tag) not in (self.labels or ())
+        return "" if tag is None or (is_number and not tag >= 0) else str(tag)
 
     def _name_tags(self, tags: list[str]) -> list[str]:
         """Name tags that are numbers of declared labels."""

@@ -130,6 +130,28 @@ def test_names_that_a_file_declares_for_the_usual_column_are_read(tmp_path):
         assert names(load_task(TaskData.from_recipe("ner", keys))) == ["O B-X"]
 
 
+@pytest.mark.parametrize("missing", [None, -1, -100])
+def test_a_word_without_a_tag_of_declared_names_is_a_problem(tmp_path, missing):
+    tag = datasets.List(datasets.ClassLabel(names=["NOUN", "VERB"]))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tag})
+    rows = {"tokens": [["a", "b"]] * 3, "tags": [[0, 1], [0, missing], [missing] * 2]}
+    test = {"tokens": [["a", "b"]], "tags": [[missing] * 2]}
+    hub_id = write_hub(tmp_path, features, train=rows, validation=rows, test=test)
+    keys = {"problem_type": "token_classification", "hub_id": hub_id}
+
+    task = load_task(TaskData.from_recipe("ner", {**keys, "max_invalid_fraction": 0.7}))
+
+    assert [row.reason.partition(",")[0] for row in task.bad_rows] == ["word 2", "no tags"] * 2
+    assert (task.labels, names(task)) == (("NOUN", "VERB"), ["NOUN VERB"])
+    assert "tags" not in task.splits["test"].column_names
+
+
+def test_negative_numbers_that_are_names_are_tags(tmp_path):
+    line = json.dumps({"tokens": ["a", "b"], "tags": [-1, 1]})
+
+    assert names(load(tmp_path, line, suffix="jsonl", labels=["-1", "1"])) == ["-1 1"]
+
+
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
     task = load(tmp_path, "\u00a0 O\n\x85 O\n\u200b I-PER\nleft O\n")
 
@@ -184,7 +206,11 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ),
         (
             *('{"tokens": ["a", "b"], "tags": [0, -100]}\n', None),
-            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '-100'"),
+            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "line 1: word 2, 'b', has no tag, but"),
+        ),
+        (
+            *('{"tokens": ["a", "b"], "tags": [null, "B-X"]}\n', None, {"suffix": "jsonl"}),
+            "line 1: word 1, 'a', has no tag, but null or a negative number; every word needs",
         ),
         (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
