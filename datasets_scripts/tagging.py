@@ -281,6 +281,8 @@ class TagFormat(RowFormat):
             problem = (
                 f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
             )
+        elif any(isinstance(each, Mapping | list) for each in tags or ()):
+            problem = f"{tag}={shorten(repr(tags))}; expected a list of names of tags"
         if problem:
             return replace(record, values={}, problem=problem)
         tags = None if tags is None else self._name_tags([*map(self._read_tag, tags)])
