@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -220,7 +221,8 @@ class Server:
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        # names of schemes have no case (RFC 9110, section 11.1)
+        given = re.sub("(?i)^bearer +", "", request.headers.get("authorization", "")).encode()
         if self.key and not hmac.compare_digest(given, self.key):
             raise RequestError(401, f"the Authorization header has not the key of {API_KEY}")
 

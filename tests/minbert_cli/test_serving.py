@@ -615,7 +615,8 @@ def test_the_key_of_clients(model, monkeypatch, caplog):
                 status, answered, found = client.ask(path, body, **headers)
                 assert (status, answered["WWW-Authenticate"]) == (401, "Bearer")
                 assert "MINBERT_API_KEY" in found["error"]
-            assert client.ask(path, body, authorization="Bearer secret")[0] == 200
+            for scheme in ("Bearer", "bearer", "BEARER"):
+                assert client.ask(path, body, authorization=f"{scheme} secret")[0] == 200
     assert "secret" not in caplog.text
 
 
