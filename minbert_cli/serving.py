@@ -117,6 +117,7 @@ class Rerank(Struct, forbid_unknown_fields=True):
     return_text: bool = False
     raw_scores: bool = False
     truncate: bool | None = None
+    max_tokens_per_doc: int | None = None  # LangChain sends null
 
     def list_texts(self) -> list[str]:
         """Return the documents, or the texts."""
@@ -263,8 +264,11 @@ def refuse(body: Struct) -> None:
     """Refuse options whose effect the model does not have."""
     if getattr(body, "raw_scores", False):
         raise RequestError(422, "raw_scores: only probabilities and scores are served")
+    way = "texts are truncated as in training; leave it out"
     if getattr(body, "truncate", None) is False:
-        raise RequestError(422, "truncate=false: texts are truncated as in training; leave it out")
+        raise RequestError(422, f"truncate=false: {way}")
+    if getattr(body, "max_tokens_per_doc", None) is not None:
+        raise RequestError(422, f"max_tokens_per_doc: {way}")
 
 
 async def embeddings(server: Server, body: Embeddings, task: str | None) -> object:

@@ -226,7 +226,7 @@ def test_documents_are_ranked(ask, model):
     order = sorted(range(len(pairs)), key=lambda place: -scores[place])
     body = {"query": TEXTS[0], "documents": TEXTS, "top_n": 2, "model": "small/same"}
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
-        _, _, found = ask(path, body | {"return_documents": True})
+        _, _, found = ask(path, body | {"return_documents": True, "max_tokens_per_doc": None})
         assert found["results"] == rounded(
             [
                 {"index": at, "relevance_score": scores[at], "document": {"text": TEXTS[at]}}
@@ -460,6 +460,10 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
             *(422, "model='small/near', but the address has task 'same'"),
         ),
         ("/tasks/same/rerank", {"query": "a", "texts": ["b"], "top_n": 0}, 422, "top_n=0"),
+        (
+            *("/tasks/same/rerank", {"query": "a", "texts": ["b"], "max_tokens_per_doc": 9}),
+            *(422, "max_tokens_per_doc: texts are truncated as in training; leave it out"),
+        ),
         ("/predict_all", {"rows": [["a"]]}, 422, "row 0 must be"),
         (
             *("/predict_all", {"rows": [*[["a", "b"]] * 90, ["a"]], "tasks": ["same"]}),
