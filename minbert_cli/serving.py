@@ -67,7 +67,7 @@ class Embeddings(Struct, forbid_unknown_fields=True):
 
     input: Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None  # the default is float
     dimensions: int | None = None
     user: str | None = None
 
