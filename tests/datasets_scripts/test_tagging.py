@@ -108,10 +108,10 @@ def test_letters_alone_are_tags_of_spans(scheme, tmp_path):
 def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
     declared = sorted(set(SCHEMES["BIOES"].split()))
     tags = [declared.index(tag) for tag in SCHEMES["BIOES"].split()]
-    line = json.dumps({"tokens": WORDS, "tags": tags})
-    task = load(tmp_path, line, suffix="jsonl", labels=declared)
-
-    assert names(task) == [SPANS]
+    for numbers in (tags, list(map(float, tags))):
+        line = json.dumps({"tokens": WORDS, "tags": numbers})
+        task = load(tmp_path, line, suffix="jsonl", labels=declared)
+        assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert load(tmp_path, "a I-X\nb O\n", labels=["O", "I-X"]).labels == ("O", "B-X", "I-X")
     # a part of speech with a hyphen is no end of a span
@@ -194,6 +194,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("Ann,B-PER\n", "a,O\n", {}, "same column, with 'Ann,B-PER'; .* a space, not by ','"),
         ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
+        (
+            *('{"tokens": ["a", "b"], "tags": [0.0, 0.5]}\n', None, {"suffix": "jsonl"}),
+            "the tags are the numbers '0', '0.5'; give labels",
+        ),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
         (
@@ -232,7 +236,8 @@ def test_contractions_of_conllu_are_no_words(tmp_path):
     assert (task.labels, names(task)) == (("ADP", "DET", "NOUN"), ["ADP DET NOUN"])
     plain = load(tmp_path, "a 0\nb 2\n", scheme="plain")
     assert plain.labels == ("0", "2")
-    assert names(load(tmp_path, "a 0\nb 2\n", labels=["O", "B-X", "I-X"])) == ["O B-X"]
+    for text in ("a 0\nb 2\n", "a 0.0\nb 2.0\n"):
+        assert names(load(tmp_path, text, labels=["O", "B-X", "I-X"])) == ["O B-X"]
 
 
 def test_ten_columns_are_conllu_only_if_they_begin_with_numbers(tmp_path):
