@@ -139,6 +139,12 @@ def test_a_task_is_predicted_by_its_path_and_by_its_name(ask, model):
         assert found["predictions"] == {"tags": expected}
 
 
+def test_a_word_may_be_white_space(ask, model):
+    rows = [["the", " ", "cat"]]
+    _, _, found = ask("/tasks/tags/predict_all", {"rows": rows})
+    assert found["predictions"] == {"tags": rounded(model.predict("tags", rows))}
+
+
 def test_vectors_as_openai(ask, model):
     expected = model.encode(TEXTS)
     status, _, found = ask("/v1/embeddings", {"input": TEXTS, "model": "small"})
@@ -432,6 +438,7 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/embed", {"inputs": ["a", " "]}, 422, "row 1 has an empty text"),
         ("/v1/embeddings", {"input": ""}, 400, "row 0 has an empty text"),
         ("/predict_all", {"rows": [["a", " "]]}, 422, "row 0 has an empty text"),
+        ("/tasks/tags/predict_all", {"rows": [[" ", ""]]}, 422, "row 0 has an empty text"),
         (
             *("/tasks/near/embed", {"inputs": "a", "truncation_direction": "Left"}),
             *(422, "task 'near' reads texts by truncation='head'"),
