@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 import prometheus_client
 from msgspec import Struct
 from prometheus_client import multiprocess
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 # The environment variable with the key of clients.
 API_KEY = "MINBERT_API_KEY"
+DAMAGED = "the answer has numbers that are not finite: the weights are damaged"
 # Seconds after which a call that waits looks whether its client is still there.
 PATIENCE = 0.25
 
@@ -221,7 +223,10 @@ class Server:
                 "send texts, not token ids, which are of another tokenizer (LangChain: "
                 "check_embedding_ctx_length=False)",
             )
-        return await self.compute(None, texts, **options)
+        found = await self.compute(None, texts, **options)
+        if not np.isfinite(found.values[VECTORS]).all():  # base64 would hide it
+            raise RequestError(500, DAMAGED, "Backend")
+        return found
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
@@ -476,7 +481,13 @@ async def post(server: Server, endpoint: Endpoint, request: Request) -> Response
     asked = msgspec.json.decode(body, type=endpoint.body)
     answer = endpoint.answer(server, asked, request.path_params.get("task"))
     found = await wait_for(answer, request, settings.timeout)
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    content = msgspec.json.encode(found)
+    if b"null" in content:  # or what JSON has no other word for
+        try:
+            json.dumps(found, allow_nan=False)
+        except ValueError:
+            raise RequestError(500, DAMAGED, "Backend") from None
+    return Response(content, media_type="application/json")
 
 
 async def handle(server: Server, path: str, answer: Answer, request: Request) -> Response:

@@ -604,6 +604,26 @@ def test_a_fault_of_the_model_is_told_and_ends_with_its_batch(model, caplog):
     assert "a batch could not be computed" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": "a"}),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "base64"}),
+        ("/tasks/tone/predict", {"inputs": "a"}),
+        ("/tasks/near/rerank", {"query": "a", "texts": ["b", "far"]}),
+        ("/predict_all", {"rows": ["a"]}),
+    ],
+)
+def test_numbers_that_are_not_finite_are_no_answer(path, body):
+    damaged = build(TASKS)
+    with torch.no_grad():
+        damaged.base_model.embeddings.word_embeddings.weight.fill_(torch.nan)
+    with running(damaged) as (port, _):
+        status, _, found = Client(port).ask(path, body)
+    assert status == 500
+    assert "numbers that are not finite: the weights are damaged" in str(found["error"])
+
+
 def test_a_fault_of_ours_is_logged_and_told(model, caplog):
     class Faulty(Wrapped):
         def start_vectors(self, *_, **__):
