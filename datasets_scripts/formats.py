@@ -25,6 +25,7 @@ from .row_format import (
     encode_rows,
     find_class,
     list_written,
+    name_label,
     number_strata,
     parse_number,
     sort_labels,
@@ -175,8 +176,8 @@ class MultiLabelFormat(ClassificationFormat):
                 return [name for name in names if name]
             value = listed
         if isinstance(value, list):
-            return list(map(normalize_value, value))
-        text = normalize_value(value)
+            return list(map(name_label, value))
+        text = name_label(value)
         return [text] if text else None
 
     def to_label(self, written: Any) -> list[float]:

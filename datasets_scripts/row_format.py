@@ -340,6 +340,16 @@ def parse_number(text: str) -> float:
     return float(number)
 
 
+def name_label(value: object) -> str:
+    """Write a label as text, empty if it is missing; a ValueError says that it is no name."""
+    if isinstance(value, Mapping | list):
+        raise ValueError(  # noqa: TRY004  (a user's value)
+            f"label {shorten(repr(value))} is no name; write the names of labels, or for "
+            "multi_label_classification a column with 0 or 1 for each, as label_columns"
+        )
+    return normalize_value(value)
+
+
 def find_text_problem(values: Sequence[object], columns: Sequence[str]) -> str:
     """Return what is wrong with values that should be texts; empty if they are."""
     for value, column in zip(values, columns, strict=True):
@@ -402,11 +412,13 @@ class SentenceFormat(RowFormat):
     def read_label(self, record: Record) -> Any:
         """Return the label of a record as it is written, or one for each column; None without."""
         if self.data.label_columns is not None:
-            labels = [normalize_value(record.values.get(name)) for name in self.data.label_columns]
+            labels = [name_label(record.values.get(name)) for name in self.data.label_columns]
             return labels if any(labels) else None
         if self.data.label_column is None:
             return None
-        return normalize_value(record.values.get(self.data.label_column)) or None
+        value = record.values.get(self.data.label_column)
+        # lists have a message of their own
+        return name_label(str(value) if isinstance(value, list) else value) or None
 
     def encode(self, rows: Dataset, tokenizer: Tokenizer, encoding: Encoding) -> Dataset:
         return encode_rows(rows, tokenizer, encoding, label_type=self.label_type)

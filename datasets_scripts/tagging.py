@@ -21,6 +21,7 @@ from .readers import (
     is_blank,
     is_numeral,
     is_test,
+    normalize_value,
     open_text,
     read_lines,
     shorten,
@@ -281,15 +282,17 @@ class TagFormat(RowFormat):
             problem = (
                 f"{len(words)} words in {word!r}, but {many} tags in {tag!r}; every word needs one"
             )
+        elif any(isinstance(each, Mapping | list) for each in tags or ()):
+            problem = f"{tag}={shorten(repr(tags))}; expected a list of names of tags"
         if problem:
             return replace(record, values={}, problem=problem)
-        tags = None if tags is None else self._name_tags(list(map(str, tags)))
+        tags = None if tags is None else self._name_tags(tags)
         return replace(record, values={"words": words, "tags": tags, "document": record.line})
 
     def resolve(self, splits: Mapping[str, Dataset]) -> Self:
         tags = set(chain.from_iterable(list_written(splits["train"], "tags")))
         is_unnamed = (self.labels, self.data.scheme) == (None, None)
-        if is_unnamed and all(map(str.isdecimal, tags)):
+        if is_unnamed and all(map(is_numeral, tags)):
             raise ValueError(
                 f"{self._train_name}: the tags are the numbers {list_names(sort_labels(tags))}; "
                 "give labels, the names of the tags in the order of their numbers from 0, or "
@@ -346,9 +349,16 @@ class TagFormat(RowFormat):
         values = record.values
         if all(map(is_blank, values["words"])):
             raise ValueError("empty text: no word is visible")
-        if values["tags"] is None and not is_test(split):
+        tags: Any = values["tags"] if any(values["tags"] or ()) else None
+        if tags is None and not is_test(split):
             raise ValueError("no tags, which only test rows may lack")
-        return {name: values[name] for name in self.columns}
+        if "" in (tags or ()):
+            word = shorten(repr(values["words"][tags.index("")]))
+            raise ValueError(
+                f"word {tags.index('') + 1}, {word}, has no tag, but null or a negative number; "
+                "every word needs one"
+            )
+        return {**values, "tags": tags}
 
     def to_label(self, written: list[str]) -> list[int]:
         names = self.labels or ()
@@ -383,9 +393,14 @@ class TagFormat(RowFormat):
     def _columns(self, word: str, tag: str) -> tuple[str, str]:
         return (self.data.text_columns or (word,))[0], self.data.label_column or tag
 
-    def _name_tags(self, tags: list[str]) -> list[str]:
-        """Name tags that are numbers of declared labels."""
+    def _name_tags(self, written: Sequence[Any]) -> list[str]:
+        """Write tags as text, with names for numbers of declared labels; missing ones are empty."""
         names = {str(number): name for number, name in enumerate(self.labels or ())}
+        tags = list(map(normalize_value, written))
+        for place, tag in enumerate(written):  # -1 and -100 are usual for none
+            is_below = isinstance(tag, int | float) and tag < 0
+            if is_below and tags[place] not in names.values():
+                tags[place] = ""
         # a sentence with a name has no numbers
         is_named = any(map(is_numeral, names.values())) or not {*names.values()}.isdisjoint(tags)
         return tags if is_named else [names.get(tag, tag) for tag in tags]

@@ -192,6 +192,9 @@ class Guess:
 
     def find_sentences(self) -> str:
         """Find the columns of sentences or pairs, and their problem type."""
+        from datasets_scripts.checking import errors_of
+        from datasets_scripts.row_format import name_label
+
         if self.kind is None or "label_column" in self.known[self.kind].keys:
             self.label = self.label or self.find_label()
         self.keys["text_columns"] = self.texts or self.find_texts()
@@ -200,6 +203,9 @@ class Guess:
         values = self.columns[self.label]
         if not values:
             raise ValueError(f"{self.path}: column {self.label!r} is empty; give --label_column")
+        with errors_of(f"{self.path}: column {self.label!r}"):  # no names, as spaCy's cats
+            for value in values:
+                list(map(name_label, value if isinstance(value, list) else [value]))
         for name in self.columns:
             if len(name.split()) > LONGEST_NAME or are_numbers([name]) or name in values:
                 self.notes.append(

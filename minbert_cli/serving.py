@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 import prometheus_client
 from msgspec import Struct
 from prometheus_client import multiprocess
@@ -35,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 # The environment variable with the key of clients.
 API_KEY = "MINBERT_API_KEY"
+DAMAGED = "the answer has numbers that are not finite: the weights are damaged"
 # Seconds after which a call that waits looks whether its client is still there.
 PATIENCE = 0.25
 
@@ -66,7 +69,7 @@ class Embeddings(Struct, forbid_unknown_fields=True):
 
     input: Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None  # the default is float
     dimensions: int | None = None
     user: str | None = None
 
@@ -116,6 +119,7 @@ class Rerank(Struct, forbid_unknown_fields=True):
     return_text: bool = False
     raw_scores: bool = False
     truncate: bool | None = None
+    max_tokens_per_doc: int | None = None  # LangChain sends null
 
     def list_texts(self) -> list[str]:
         """Return the documents, or the texts."""
@@ -191,8 +195,11 @@ class Server:
         if len(rows) > self.settings.max_rows_per_request:
             limit = self.settings.max_rows_per_request
             raise RequestError(413, f"{len(rows)} rows in a request, but at most {limit} may be")
+        kinds = {self.tasks[name]["problem_type"] for name in tasks or ()}
+        # of a list of words one may be white space
+        is_text = any if kinds == {"token_classification"} else all
         for number, row in enumerate(rows):
-            if not all(map(str.strip, [row] if isinstance(row, str) else row)):
+            if not is_text(map(str.strip, [row] if isinstance(row, str) else row)):
                 raise RequestError(422, f"row {number} has an empty text")
         given = tuple((name, value) for name, value in options.items() if value is not None)
         key = Key(None if tasks is None else tuple(tasks), given)
@@ -216,11 +223,15 @@ class Server:
                 "send texts, not token ids, which are of another tokenizer (LangChain: "
                 "check_embedding_ctx_length=False)",
             )
-        return await self.compute(None, texts, **options)
+        found = await self.compute(None, texts, **options)
+        if not np.isfinite(found.values[VECTORS]).all():  # base64 would hide it
+            raise RequestError(500, DAMAGED, "Backend")
+        return found
 
     def authorize(self, request: Request) -> None:
         """Refuse a request without the key, if there is one."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        # names of schemes have no case (RFC 9110, section 11.1)
+        given = re.sub("(?i)^bearer +", "", request.headers.get("authorization", "")).encode()
         if self.key and not hmac.compare_digest(given, self.key):
             raise RequestError(401, f"the Authorization header has not the key of {API_KEY}")
 
@@ -261,8 +272,11 @@ def refuse(body: Struct) -> None:
     """Refuse options whose effect the model does not have."""
     if getattr(body, "raw_scores", False):
         raise RequestError(422, "raw_scores: only probabilities and scores are served")
+    way = "texts are truncated as in training; leave it out"
     if getattr(body, "truncate", None) is False:
-        raise RequestError(422, "truncate=false: texts are truncated as in training; leave it out")
+        raise RequestError(422, f"truncate=false: {way}")
+    if getattr(body, "max_tokens_per_doc", None) is not None:
+        raise RequestError(422, f"max_tokens_per_doc: {way}")
 
 
 async def embeddings(server: Server, body: Embeddings, task: str | None) -> object:
@@ -467,7 +481,13 @@ async def post(server: Server, endpoint: Endpoint, request: Request) -> Response
     asked = msgspec.json.decode(body, type=endpoint.body)
     answer = endpoint.answer(server, asked, request.path_params.get("task"))
     found = await wait_for(answer, request, settings.timeout)
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    content = msgspec.json.encode(found)
+    if b"null" in content:  # or what JSON has no other word for
+        try:
+            json.dumps(found, allow_nan=False)
+        except ValueError:
+            raise RequestError(500, DAMAGED, "Backend") from None
+    return Response(content, media_type="application/json")
 
 
 async def handle(server: Server, path: str, answer: Answer, request: Request) -> Response:

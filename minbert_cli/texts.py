@@ -1,6 +1,7 @@
 """Files of texts for ``minbert predict``: lines, and tables read as in training."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
@@ -16,6 +17,7 @@ from datasets_scripts.readers import (
     list_columns,
     parse_json,
     read_lines,
+    read_list,
     read_records,
 )
 from modeling_minbert import MinBertTask
@@ -25,6 +27,7 @@ SUFFIXES = (*FILE_SUFFIXES, *CONLL)
 SEEN_LINES = 20  # that tell whether lines are a table
 MOST_NAMED = 3  # rows in a message
 SENTENCE = 3  # words of a name of a column that may be a sentence
+LIKE_WORDS = re.compile(r"\s*\[\s*['\"].*\]\s*$", re.DOTALL)  # a list that was written as text
 
 
 def decode_lines(source: IO[bytes], name: str) -> list[str]:
@@ -124,6 +127,11 @@ def read_row(record: Record, row_format: Any, column: str) -> tuple[Any, str]:
         texts = [values[name] for name in row_format.text_names]
         return texts[0] if len(texts) == 1 else tuple(texts), values["problem"]
     row = record.values.get(column)
+    if isinstance(row, str) and LIKE_WORDS.match(row):  # as pandas writes a list
+        try:
+            row = read_list(row)
+        except ValueError as error:
+            return row, str(error)
     words = row if isinstance(row, list) else [row]
     is_text = all(isinstance(word, str) for word in words) and not all(map(is_blank, words))
     return row, record.problem or ("" if is_text else f"no text and no words in {column!r}")

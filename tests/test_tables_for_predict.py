@@ -265,12 +265,18 @@ OTHER_KINDS = {
     "numbered.conll": ("names", UNIVERSAL, ["cat", "sat."]),
     "universal.conllu": ("names", UNIVERSAL, ["cat", "sat."]),
     "names.csv": ("names", "words,y\na cat sat,1\n", "a cat sat"),
+    "lists.csv": ("names", "words,y\n\"['cat', 'sat.']\",1\n", ["cat", "sat."]),
+    "brackets.csv": ("names", "words\n[a] cat [sat]\n", "[a] cat [sat]"),
     "grammar.tsv": ("grammar", 'k1\t1\t*\t"a cat\n', '"a cat'),
     "headed.tsv": ("grammar", 'index\tsentence\n1\ta "cat\n', 'a "cat'),
     "titled.tsv": ("grammar", 'source\tlabel\tmark\tsentence\nk1\t1\t*\t"a cat\n', '"a cat'),
     "sorted.tsv": ("grammar", 'sentence\tx\ty\tz\n"a cat\t1\t1\tsat\n', '"a cat'),
     "own.csv": ("grammar", 'sentence,x\n"a, cat",1\n', "a, cat"),
 }
+
+
+# a list of NumPy, and words in lines
+BROKEN = {"joined.csv": "words\n['cat' 'sat']\n", "names.txt": "cat x\n\n"}
 
 
 @pytest.mark.parametrize("name", OTHER_KINDS)
@@ -300,13 +306,14 @@ def test_rows_of_other_kinds_are_read_from_tables(kinds, tmp_path, name):
         ("names.conll", ("--task", "all"), "has lists of words, which only tags are for: give --t"),
         ("names.conll", ("--task", "names", "--text_columns", "1,0"), "0: name the words alone"),
         ("answers.json", ("--task", "answers", "--text_columns", "x"), "name the question and the"),
+        ("joined.csv", ("--task", "names"), "line 2: \"['cat' 'sat']\" is no list that"),
         ("names.txt", ("--task", "names"), "if these are words and tags, give the file a name"),
     ],
 )
 def test_files_of_words_and_questions_are_refused_for_other_uses(
     kinds, tmp_path, capsys, name, argv, message
 ):
-    (tmp_path / name).write_text(OTHER_KINDS.get(name, ("", "cat x\n\n"))[1])
+    (tmp_path / name).write_text(OTHER_KINDS.get(name, ("", BROKEN.get(name)))[1])
 
     with pytest.raises(SystemExit):
         minbert.main(["predict", str(kinds), *argv, "--file", str(tmp_path / name)])

@@ -301,13 +301,16 @@ def answers(text, *start):
     return {"answers": [dict(zip(("text", "answer_start"), (text, *start), strict=False))]}
 
 
+CATS = {"far": 1.0, "up": 0.0}  # as spaCy writes labels
 INVALID = {
     "classification": [
         ({"a": "", "y": ""}, "empty text in column 'a', no label"),
         ({"y": "x"}, "label 'x' is not among the labels 'down', 'up' or their numbers 0 to 1"),
+        ({"y": CATS}, "label {'far': 1.0, 'up': 0.0} is no name; write the names of labels, or"),
     ],
     "token_classification": [
         ({"tags": None}, "no tags, which only test rows may lack"),
+        ({"tags": [*"OABCA", [CATS]]}, "expected a list of names of tags"),
         ({"tags": [*"OABCAX"]}, "unknown tag 'X'; the tags of the training rows are 'O', 'A'"),
     ],
     "regression": [
@@ -317,8 +320,13 @@ INVALID = {
     "multi_label_classification": [
         ({"y": ["up", "wrm"]}, "'wrm' is not among the labels 'far', 'up'"),
         ({"y": None}, "no label"),
+        ({"y": CATS}, "label {'far': 1.0, 'up': 0.0} is no name"),
+        ({"y": ["up", CATS]}, "label {'far': 1.0, 'up': 0.0} is no name"),
+        ({"y": [["up"]]}, "label ['up'] is no name"),
     ],
     "multi_output_classification": [
+        ({"y": CATS}, "label {'far': 1.0, 'up': 0.0} is no name"),
+        ({"y": ["up"]}, "label ['up'] is no name"),
         ({"y": None, "z": ""}, "no label"),
     ],
     "question_answering": [

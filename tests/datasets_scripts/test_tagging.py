@@ -108,10 +108,10 @@ def test_letters_alone_are_tags_of_spans(scheme, tmp_path):
 def test_lists_of_tags_with_declared_names_are_converted(tmp_path):
     declared = sorted(set(SCHEMES["BIOES"].split()))
     tags = [declared.index(tag) for tag in SCHEMES["BIOES"].split()]
-    line = json.dumps({"tokens": WORDS, "tags": tags})
-    task = load(tmp_path, line, suffix="jsonl", labels=declared)
-
-    assert names(task) == [SPANS]
+    for numbers in (tags, list(map(float, tags))):
+        line = json.dumps({"tokens": WORDS, "tags": numbers})
+        task = load(tmp_path, line, suffix="jsonl", labels=declared)
+        assert names(task) == [SPANS]
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert load(tmp_path, "a I-X\nb O\n", labels=["O", "I-X"]).labels == ("O", "B-X", "I-X")
     # a part of speech with a hyphen is no end of a span
@@ -128,6 +128,28 @@ def test_names_that_a_file_declares_for_the_usual_column_are_read(tmp_path):
     for keys in ({"hub_id": hub_id}, {"train_file": file, "validation_file": file}):
         keys["problem_type"] = "token_classification"
         assert names(load_task(TaskData.from_recipe("ner", keys))) == ["O B-X"]
+
+
+@pytest.mark.parametrize("missing", [None, -1, -100])
+def test_a_word_without_a_tag_of_declared_names_is_a_problem(tmp_path, missing):
+    tag = datasets.List(datasets.ClassLabel(names=["NOUN", "VERB"]))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": tag})
+    rows = {"tokens": [["a", "b"]] * 3, "tags": [[0, 1], [0, missing], [missing] * 2]}
+    test = {"tokens": [["a", "b"]], "tags": [[missing] * 2]}
+    hub_id = write_hub(tmp_path, features, train=rows, validation=rows, test=test)
+    keys = {"problem_type": "token_classification", "hub_id": hub_id}
+
+    task = load_task(TaskData.from_recipe("ner", {**keys, "max_invalid_fraction": 0.7}))
+
+    assert [row.reason.partition(",")[0] for row in task.bad_rows] == ["word 2", "no tags"] * 2
+    assert (task.labels, names(task)) == (("NOUN", "VERB"), ["NOUN VERB"])
+    assert "tags" not in task.splits["test"].column_names
+
+
+def test_negative_numbers_that_are_names_are_tags(tmp_path):
+    line = json.dumps({"tokens": ["a", "b"], "tags": [-1, 1]})
+
+    assert names(load(tmp_path, line, suffix="jsonl", labels=["-1", "1"])) == ["-1 1"]
 
 
 def test_white_space_of_other_kinds_is_a_word(tmp_path):
@@ -172,6 +194,10 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ("Ann,B-PER\n", "a,O\n", {}, "same column, with 'Ann,B-PER'; .* a space, not by ','"),
         ("a O\nb B-X\n", "a\n", {}, r"validation.conll: words and tags .*a tab or a space$"),
         ("a 0\nb 2\n", "a 0\n", {}, "train.conll: the tags are the numbers '0', '2'; give labels"),
+        (
+            *('{"tokens": ["a", "b"], "tags": [0.0, 0.5]}\n', None, {"suffix": "jsonl"}),
+            "the tags are the numbers '0', '0.5'; give labels",
+        ),
         (UNIVERSAL, UNIVERSAL, {"label_column": 3}, "CoNLL-U .*; give both keys"),
         (IOB1, IOB1, {"scheme": "bio"}, "scheme='bio'; .*known: spans, plain"),
         (
@@ -184,7 +210,11 @@ def test_metadata_is_no_word_and_may_begin_a_document(metadata, documents, tmp_p
         ),
         (
             *('{"tokens": ["a", "b"], "tags": [0, -100]}\n', None),
-            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "unknown tag '-100'"),
+            *({"suffix": "jsonl", "labels": ["O", "B-X"]}, "line 1: word 2, 'b', has no tag, but"),
+        ),
+        (
+            *('{"tokens": ["a", "b"], "tags": [null, "B-X"]}\n', None, {"suffix": "jsonl"}),
+            "line 1: word 1, 'a', has no tag, but null or a negative number; every word needs",
         ),
         (
             *('{"tokens": ["a", "b"], "tags": ["O", "B-a name"]}\n', None, {"suffix": "jsonl"}),
@@ -206,7 +236,8 @@ def test_contractions_of_conllu_are_no_words(tmp_path):
     assert (task.labels, names(task)) == (("ADP", "DET", "NOUN"), ["ADP DET NOUN"])
     plain = load(tmp_path, "a 0\nb 2\n", scheme="plain")
     assert plain.labels == ("0", "2")
-    assert names(load(tmp_path, "a 0\nb 2\n", labels=["O", "B-X", "I-X"])) == ["O B-X"]
+    for text in ("a 0\nb 2\n", "a 0.0\nb 2.0\n"):
+        assert names(load(tmp_path, text, labels=["O", "B-X", "I-X"])) == ["O B-X"]
 
 
 def test_ten_columns_are_conllu_only_if_they_begin_with_numbers(tmp_path):

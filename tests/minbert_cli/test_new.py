@@ -206,6 +206,10 @@ def test_grades_get_metrics_that_know_their_order_if_you_say_so():
             ("--problem_type", "similarity", "--text_columns", "id,text"),
             "no n",
         ),
+        (
+            lines({"text": x, "cats": {"toxic": n % 2, "rude": 1}} for n, x in enumerate(TEXTS)),
+            *((), "rows.jsonl: column 'cats': label {'toxic': 0, 'rude': 1} is no name; write the"),
+        ),
         ("text,label\na,b,c\n", (), "no row can be read; line 2: too many columns"),
         (CASES["reviews.csv"][0], (*TYPE, "multi_output_classification"), "write its recipe by h"),
         (CASES["reviews.csv"][0], (*TYPE, "masked_lm"), "unknown problem_type 'masked"),
@@ -213,13 +217,14 @@ def test_grades_get_metrics_that_know_their_order_if_you_say_so():
     ],
 )
 def test_what_cannot_be_guessed_is_one_line(folder, capsys, content, flags, message):
-    Path("rows.csv").write_text(content, "utf-8")
+    name = "rows.jsonl" if content.startswith("{") else "rows.csv"
+    Path(name).write_text(content, "utf-8")
     with pytest.raises(SystemExit) as stopped:
-        new("rows.csv", *flags)
+        new(name, *flags)
 
     error = capsys.readouterr().err
     assert stopped.value.code == 1
     assert error.startswith("minbert new: error: ")
     assert message in error
     assert error.count("\n") == 1
-    assert [path.name for path in folder.iterdir()] == ["rows.csv"]
+    assert [path.name for path in folder.iterdir()] == [name]

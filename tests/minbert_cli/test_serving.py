@@ -139,6 +139,12 @@ def test_a_task_is_predicted_by_its_path_and_by_its_name(ask, model):
         assert found["predictions"] == {"tags": expected}
 
 
+def test_a_word_may_be_white_space(ask, model):
+    rows = [["the", " ", "cat"]]
+    _, _, found = ask("/tasks/tags/predict_all", {"rows": rows})
+    assert found["predictions"] == {"tags": rounded(model.predict("tags", rows))}
+
+
 def test_vectors_as_openai(ask, model):
     expected = model.encode(TEXTS)
     status, _, found = ask("/v1/embeddings", {"input": TEXTS, "model": "small"})
@@ -150,7 +156,8 @@ def test_vectors_as_openai(ask, model):
     _, _, found = ask("/v1/embeddings", {"input": TEXTS[0], "encoding_format": "base64"})
     packed = base64.b64decode(found["data"][0]["embedding"])
     assert np.allclose(np.frombuffer(packed, "<f4"), expected[0], atol=1e-6)
-    _, _, found = ask("/v1/embeddings", {"input": TEXTS[0], "dimensions": 5})
+    options = {"dimensions": 5, "encoding_format": None}
+    _, _, found = ask("/v1/embeddings", {"input": TEXTS[0], **options})
     cut = model.encode(TEXTS[0], truncate_dim=5, normalize=True)
     assert np.allclose(found["data"][0]["embedding"], cut, atol=1e-6)
     _, _, found = ask("/v1/embeddings", {"input": TEXTS, "model": "small/near"})
@@ -226,7 +233,7 @@ def test_documents_are_ranked(ask, model):
     order = sorted(range(len(pairs)), key=lambda place: -scores[place])
     body = {"query": TEXTS[0], "documents": TEXTS, "top_n": 2, "model": "small/same"}
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
-        _, _, found = ask(path, body | {"return_documents": True})
+        _, _, found = ask(path, body | {"return_documents": True, "max_tokens_per_doc": None})
         assert found["results"] == rounded(
             [
                 {"index": at, "relevance_score": scores[at], "document": {"text": TEXTS[at]}}
@@ -431,6 +438,7 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
         ("/embed", {"inputs": ["a", " "]}, 422, "row 1 has an empty text"),
         ("/v1/embeddings", {"input": ""}, 400, "row 0 has an empty text"),
         ("/predict_all", {"rows": [["a", " "]]}, 422, "row 0 has an empty text"),
+        ("/tasks/tags/predict_all", {"rows": [[" ", ""]]}, 422, "row 0 has an empty text"),
         (
             *("/tasks/near/embed", {"inputs": "a", "truncation_direction": "Left"}),
             *(422, "task 'near' reads texts by truncation='head'"),
@@ -460,6 +468,10 @@ def test_a_bad_request_does_not_spoil_the_batch_that_it_is_in(port, model):
             *(422, "model='small/near', but the address has task 'same'"),
         ),
         ("/tasks/same/rerank", {"query": "a", "texts": ["b"], "top_n": 0}, 422, "top_n=0"),
+        (
+            *("/tasks/same/rerank", {"query": "a", "texts": ["b"], "max_tokens_per_doc": 9}),
+            *(422, "max_tokens_per_doc: texts are truncated as in training; leave it out"),
+        ),
         ("/predict_all", {"rows": [["a"]]}, 422, "row 0 must be"),
         (
             *("/predict_all", {"rows": [*[["a", "b"]] * 90, ["a"]], "tasks": ["same"]}),
@@ -592,6 +604,26 @@ def test_a_fault_of_the_model_is_told_and_ends_with_its_batch(model, caplog):
     assert "a batch could not be computed" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": "a"}),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "base64"}),
+        ("/tasks/tone/predict", {"inputs": "a"}),
+        ("/tasks/near/rerank", {"query": "a", "texts": ["b", "far"]}),
+        ("/predict_all", {"rows": ["a"]}),
+    ],
+)
+def test_numbers_that_are_not_finite_are_no_answer(path, body):
+    damaged = build(TASKS)
+    with torch.no_grad():
+        damaged.base_model.embeddings.word_embeddings.weight.fill_(torch.nan)
+    with running(damaged) as (port, _):
+        status, _, found = Client(port).ask(path, body)
+    assert status == 500
+    assert "numbers that are not finite: the weights are damaged" in str(found["error"])
+
+
 def test_a_fault_of_ours_is_logged_and_told(model, caplog):
     class Faulty(Wrapped):
         def start_vectors(self, *_, **__):
@@ -615,7 +647,8 @@ def test_the_key_of_clients(model, monkeypatch, caplog):
                 status, answered, found = client.ask(path, body, **headers)
                 assert (status, answered["WWW-Authenticate"]) == (401, "Bearer")
                 assert "MINBERT_API_KEY" in found["error"]
-            assert client.ask(path, body, authorization="Bearer secret")[0] == 200
+            for scheme in ("Bearer", "bearer", "BEARER"):
+                assert client.ask(path, body, authorization=f"{scheme} secret")[0] == 200
     assert "secret" not in caplog.text
 
 
