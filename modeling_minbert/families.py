@@ -535,13 +535,14 @@ def make_stock(model: Any, num_layers: int | None) -> Any:
 
 def save_stock(model: Any, folder: Path, num_layers: int | None) -> None:
     """Save a model of transformers; see `MinBertPreTrainedModel.save_as_transformers`."""
-    from .folders import check_folder, let_others_read, remove_modules
+    from .folders import check_folder, finish_folder, refuse_leftovers, remove_modules
 
     layers = model.config.num_hidden_layers
     if num_layers is not None and not 1 <= num_layers <= layers:
         raise ValueError(f"num_layers={num_layers} must be in [1, {layers}], or None for all")
     check_folder(folder, model.config.model_type)
     stock = make_stock(model, num_layers)
+    refuse_leftovers(folder, stock)
     remove_modules(folder)
     stock.save_pretrained(folder)
-    let_others_read(folder)
+    finish_folder(folder)

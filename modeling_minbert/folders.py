@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -24,7 +25,7 @@ from transformers.utils import logging
 
 from .heads import MinBertEmbedding, Similarity, parse_embedding
 from .inference import find_file, is_called_by
-from .rows import EmbeddingPlan
+from .rows import ONNX_SETTINGS, EmbeddingPlan
 from .texts import own_tokenizer
 
 logger = logging.get_logger(__name__)
@@ -51,6 +52,12 @@ OTHER_POOLINGS = {
 }
 # Weights that are saved now, not others in the folder.
 WEIGHTS = re.compile(r"(adapter_model|model(\.\w+)?(-\d+-of-\d+)?)\.safetensors")
+# What a load would take of a model before instead of the weights that are saved now, or with them.
+INDEX, ADAPTER = "model.safetensors.index.json", "adapter_config.json"
+LEFTOVERS = (
+    *(*FILES, "config.json", ADAPTER, "adapter_model.*", ONNX_SETTINGS),
+    *("model*.safetensors", INDEX),
+)
 # Of a file of JSON.
 Fields = dict[str, Any]
 
@@ -209,6 +216,7 @@ def save_modules(folder: Path, model: Any) -> None:
 
     A model that is not made for vectors, like a classifier, says nothing about them.
     """
+    refuse_leftovers(folder, model)
     # it has written some of its files when it saves the model, and writes the others afterwards
     if folder.is_file() or is_called_by("sentence_transformers"):
         return
@@ -239,14 +247,36 @@ def check_folder(folder: Path, model_type: str) -> None:
         raise ValueError(f"{folder} holds a minBERT checkpoint, which would be lost: name another")
 
 
+def refuse_leftovers(folder: Path, model: Any) -> None:
+    """Refuse a folder with files of another model, which a load would take instead or as well."""
+    names: tuple[str, ...] = (ADAPTER, ONNX_SETTINGS)
+    if getattr(model, "_hf_peft_config_loaded", False):  # an adapter, which may lie with its base
+        is_base = folder.resolve() == Path(model.name_or_path).resolve()
+        names = () if is_base else ("config.json",)
+    for name in names:
+        if (folder / name).is_file():
+            raise ValueError(
+                f"{folder} has the {name} of another model, which would be loaded with this one "
+                "or instead of it: save to another folder, or delete it first"
+            )
+
+
 def remove_modules(folder: Path) -> None:
     """Remove the files of sentence-transformers that describe the model that was there before."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
 
 
-def let_others_read(folder: Path) -> None:
-    """Give files of weights the mode of the configuration; safetensors shuts out other users."""
+def finish_folder(folder: Path) -> None:
+    """Remove weights of the model before, and let others read those that were saved.
+
+    They get the mode of the configuration: safetensors shuts out other users.
+    """
+    if (folder / INDEX).is_file():
+        shards = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
+        # transformers has removed those of the model before; where both are, one file wins
+        is_sharded = all((folder / name).is_file() for name in shards)
+        (folder / ("model.safetensors" if is_sharded else INDEX)).unlink(missing_ok=True)
     configuration = next(folder.glob("*config.json"))  # or that of an adapter
     for weights in folder.glob("*.safetensors"):
         if WEIGHTS.fullmatch(weights.name) and not weights.is_symlink():
@@ -327,6 +357,23 @@ def save_vectors(
     write_modules(folder, embedding, model.config.hidden_size)
 
 
+def delete_leftovers(
+    repo_id: str, folder: Path, token: bool | str | None, revision: str | None
+) -> None:
+    """Delete on the Hub what a load would take of a model before, and a folder does not have."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token)
+    stale = [
+        name
+        for name in api.list_repo_files(repo_id, revision=revision)
+        if any(fnmatch(name, pattern) for pattern in LEFTOVERS) and not (folder / name).exists()
+    ]
+    if stale:
+        message = "Delete files of the model before"
+        api.delete_files(repo_id, stale, revision=revision, commit_message=message)
+
+
 def upload(
     folder: Path,
     repo_id: str,
@@ -352,8 +399,8 @@ def upload(
             card = ModelCard.load(api.hf_hub_download(repo, "README.md", revision=revision))
         card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
         card.save(folder / "README.md")
-    # what is there of a model before would tell how vectors of this one are made
-    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=[*FILES], **commit)
+    patterns = [*LEFTOVERS]  # but for what is uploaded now
+    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=patterns, **commit)
 
 
 def _write(path: Path, values: object) -> None:

@@ -536,14 +536,14 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             self.config.auto_map["AutoModelForTokenClassification"] = model
         # on resume the Trainer loads the file without renaming norms of old checkpoints
         kwargs.setdefault("save_original_format", False)
-        from .folders import let_others_read, save_modules
+        from .folders import finish_folder, save_modules
 
         is_saved = getattr(self, "should_save_on_this_rank", bool)(is_main_process)
         if is_saved:
             save_modules(Path(save_directory), self)
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if is_saved:
-            let_others_read(Path(save_directory))
+            finish_folder(Path(save_directory))
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Return whether packed batches run on padding-free kernels, on `device` or where it is."""

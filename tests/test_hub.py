@@ -107,7 +107,11 @@ def pushed(hub, folder):
     recipe["card"] = {"language": "en", "license": "apache-2.0", "tags": ["small"]}
     path = small_run.write_recipe(folder, recipe)
     script = str(ROOT / "finetune.py")
+    before = ("minbert.json", "model-00001-of-00001.safetensors", "adapter_config.json")
+    hub.repos[MODEL] = dict.fromkeys((*before, "notes.txt"), b"{}")
     run_with(hub, folder, script, path, "--push_to_hub", "--hub_model_id", MODEL)
+    assert hub.repos[MODEL].keys().isdisjoint(before)
+    assert "notes.txt" in hub.repos[MODEL]
     return hub.repos[MODEL]
 
 

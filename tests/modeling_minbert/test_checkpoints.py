@@ -208,3 +208,16 @@ def test_every_weight_and_buffer_that_a_checkpoint_lacks_is_initialised(tiny_siz
     assert model.bert.embeddings.position_ids.tolist() == [list(range(17))]
     assert all(weight.abs().max() < 1.01 for weight in model.parameters())
     assert model.cls.predictions.bias.abs().max() == 0
+
+
+def test_weights_of_the_model_before_are_removed_also_where_they_are_shards(tiny_sizes, tmp_path):
+    sizes = ("50GB", "4KB", "8KB", "50GB")
+    for number, size in enumerate(sizes):
+        torch.manual_seed(number)
+        model = MinBertModel(MinBertConfig(**tiny_sizes))
+        model.save_pretrained(tmp_path, max_shard_size=size)
+
+        again = load(MinBertModel, tmp_path)
+
+        assert_close(again.state_dict(), model.state_dict(), atol=0, rtol=0)
+        assert len(list(tmp_path.glob("model.safetensors*"))) == 1  # or the index of the shards

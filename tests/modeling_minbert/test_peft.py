@@ -13,6 +13,7 @@ from modeling_minbert import (
     MinBertModel,
 )
 from tests.modeling_minbert.test_in_and_out import make_stock
+from trainers import merge_lora
 
 peft = pytest.importorskip("peft")
 # peft uses an old name of transformers
@@ -121,6 +122,28 @@ def test_a_folder_with_an_adapter_has_its_own_pooling_and_tokens(tiny_sizes, tok
     model.save_pretrained(tmp_path / "adapter")
     with pytest.raises(ValueError, match="its vectors need a task, which only the merged model"):
         MinBertModel.from_pretrained(tmp_path / "adapter").encode(["a cat sat"])
+
+
+def test_a_model_is_not_saved_beside_an_adapter_nor_an_adapter_beside_a_model(tiny_sizes, tmp_path):
+    for name in ("base", "other"):
+        MinBertModel(MinBertConfig(**tiny_sizes)).save_pretrained(tmp_path / name)
+    model = MinBertModel.from_pretrained(tmp_path / "base")
+    model.add_adapter(peft.LoraConfig(r=2, init_lora_weights=False, target_modules=["query"]))
+    model.save_pretrained(tmp_path / "adapter")
+    model.save_pretrained(tmp_path / "adapter")  # again
+
+    with pytest.raises(ValueError, match=r"config\.json of another model, which would be loaded"):
+        model.save_pretrained(tmp_path / "other")
+    merge_lora(model)
+    for save in (model.save_pretrained, model.save_as_transformers):
+        with pytest.raises(ValueError, match=r"adapter_config\.json of another model, which would"):
+            save(tmp_path / "adapter")
+        save(tmp_path / save.__name__)
+    again = MinBertModel.from_pretrained(tmp_path / "save_pretrained")
+    assert_close(again.state_dict(), model.state_dict())
+    (tmp_path / "base" / "minbert.json").touch()  # an export, which `minbert.load` would take
+    with pytest.raises(ValueError, match=r"minbert\.json of another model, which would be loaded"):
+        model.save_pretrained(tmp_path / "base")
 
 
 def test_an_adapter_is_saved_without_a_temperature(build_multitask, tasks, caplog):

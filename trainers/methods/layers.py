@@ -196,5 +196,6 @@ def merge_lora(model: nn.Module) -> None:
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layer.get_base_layer())
     del model.peft_config
+    model._hf_peft_config_loaded = False  # of an adapter that transformers has loaded
     for value in model.parameters():
         value.requires_grad = True

@@ -635,6 +635,22 @@ class MultiTaskTrainer(Trainer):
         self._divergence.check_weights(self.accelerator.unwrap_model(self.model))
         super().save_model(output_dir, _internal_call)
 
+    def push_to_hub(self, *args: Any, **options: Any) -> Any:
+        """Push the output folder, and delete files of a model before that would be loaded with it.
+
+        For arguments see `transformers.Trainer.push_to_hub`.
+        """
+        if self.hub_model_id is None:
+            self.init_hf_repo(token=options.get("token"), private=options.get("private"))
+        if self.is_world_process_zero():
+            from modeling_minbert.folders import delete_leftovers  # few runs push
+
+            folder, token = Path(str(self.args.output_dir)), options.get("token")
+            revision = options.get("revision") or self.args.hub_revision
+            token = token or self.args.hub_token
+            delete_leftovers(str(self.hub_model_id), folder, token, revision)
+        return super().push_to_hub(*args, **options)
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir))
         folder /= f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
