@@ -395,3 +395,18 @@ def test_the_last_step_is_not_logged_where_the_strategy_is_another(make_trainer)
     trainer.train()
 
     assert not any({"loss", "eval_mean"} & set(entry) for entry in trainer.state.log_history)
+
+
+@pytest.mark.parametrize("stage", ["train", "evaluate"])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_every_trainer_of_a_model_has_its_own_precision(tmp_path, bf16, stage):
+    model = tiny.make_trainer(tmp_path).model
+    seen = []
+    layer = model.bert.encoder.layer[0].intermediate.dense
+    layer.register_forward_hook(lambda *given: seen.append(given[-1].dtype))
+    getattr(tiny.make_trainer(tmp_path / "first", model=model, bf16=not bf16, max_steps=1), stage)()
+    seen.clear()
+
+    getattr(tiny.make_trainer(tmp_path / "second", model=model, bf16=bf16, max_steps=1), stage)()
+
+    assert {*seen} == {torch.bfloat16 if bf16 else torch.float32}

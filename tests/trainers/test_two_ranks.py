@@ -27,3 +27,9 @@ def test_a_loss_that_compares_rows_uses_the_whole_batch(ranks, task):
         # of which the mean over the two processes is taken
         assert_close(own_gradient / 2, gradient[part])
     assert gradient.any()
+
+
+def test_ranks_that_evaluate_first_train_one_model(ranks):
+    first, second = (rank["trained"] for rank in ranks)
+
+    assert torch.equal(first, second)

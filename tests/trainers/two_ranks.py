@@ -1,4 +1,4 @@
-"""One of two processes: a loss that compares rows.
+"""One of two processes: a loss that compares rows, and a training after an evaluation.
 
 Started by ``test_two_ranks.py``.
 """
@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from modeling_minbert import MinBertForMultiTask
-from tests.trainers.tiny import make_config
+from tests.trainers.tiny import make_config, make_trainer
 
 PAIR = {"pair_encoding": "separate", "head": "cosine"}
 TASKS = {
@@ -40,10 +40,19 @@ def compare(task, part=slice(ROWS)):
     return loss.detach(), vectors.grad
 
 
+def train(folder):
+    """Evaluate, train with the rows of this process, and return the weights."""
+    trainer = make_trainer(folder, max_steps=2, ddp_backend="gloo")
+    trainer.evaluate()
+    trainer.train()
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+
 def main():
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     found = {task: compare(task, PARTS[rank]) for task in TASKS}
+    found["trained"] = train(sys.argv[1])
     torch.save(found, Path(sys.argv[1]) / f"rank-{rank}.pt")
     distributed.barrier()  # destroying a gloo group while the other rank works can abort
     distributed.destroy_process_group()

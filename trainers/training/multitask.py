@@ -277,6 +277,7 @@ class MultiTaskTrainer(Trainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: object, resume_from_checkpoint: str | None
     ) -> object:
+        self._prepare_again()
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
@@ -285,6 +286,23 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.begin()
         return prepared
+
+    def _prepare_again(self) -> None:
+        """Let accelerate prepare a model that it prepared to evaluate, or for another trainer.
+
+        It would leave such a model as it is: with weights of its own on every rank, and in the
+        precision of before.
+        """
+        state = vars(self.model)
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # in place
+        if is_sharded or self.model_wrapped is not self.model:
+            return
+        if state.pop("_is_accelerate_prepared", False):
+            self.accelerator._models.clear()
+        if (forward := state.pop("_original_forward", None)) is not None:
+            del state["forward"]
+            if getattr(forward, "__func__", None) is not type(self.model).forward:
+                state["forward"] = forward
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the parameters that decay, also of a task with a name such as ``norm``."""
@@ -579,6 +597,8 @@ class MultiTaskTrainer(Trainer):
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
+        if not self.accelerator._models:
+            self._prepare_again()
         with keeping_weights(self.model):
             output = super().evaluation_loop(dataloader, *args, **kwargs)
         # would keep the rows of every evaluation
