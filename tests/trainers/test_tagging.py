@@ -129,6 +129,9 @@ def test_words_of_unknown_tags_are_predicted(tmp_path):
     found = outputs["tags", "test"]
     assert found.labels is None
     assert len(found.predictions) == sum(map(len, rows["words"]))
+    alone = trainer.predict(rows)  # of the only task
+    assert np.array_equal(alone.predictions, trainer.predict_task("tags", rows))
+    assert "test_tags_f1" not in alone.metrics
 
 
 def test_predictions_are_written_as_conlleval_reads_them(tmp_path):

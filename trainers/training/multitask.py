@@ -504,9 +504,11 @@ class MultiTaskTrainer(Trainer):
             )
         ((task, own),) = self.tasks.items()
         rows = own.read_rows("test", test_dataset)
-        if rows is not None and len(rows) and self.problems[task].is_labelled(rows):
+        measuring: Any = torch.random.fork_rng(devices=[])
+        if self.problems[task].is_labelled(rows):
             self.problems[task].check(f"the test set of task {task!r}", rows)
-        with self._measuring(task, rows, np.arange(len(rows))):
+            measuring = self._measuring(task, rows, np.arange(len(rows)))
+        with measuring:
             return super().predict(TaskDataset({task: rows}), ignore_keys, metric_key_prefix)
 
     def predict_task(self, task: str, dataset: Any) -> NDArray[Any]:
