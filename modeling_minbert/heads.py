@@ -214,7 +214,7 @@ class MinBertTask:
                 raise ValueError(f"{name} follows from the data; leave it out")
             value = facts.get(name)
             if value is not None:
-                known[name] = value if isinstance(value, dict) else list(value)
+                known[name] = value if isinstance(value, dict | str) else list(value)
         return known | {"problem_type": vars(cls)["problem_type"]}
 
     @classmethod
