@@ -70,6 +70,12 @@ def test_a_plateau_is_one_of_the_metric_that_chooses_the_best_model(tmp_path, mo
     assert trainer.optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_a_plateau_needs_a_metric(tmp_path):
+    expected = "lr_scheduler_type='greedy' needs metric_for_best_model: unknown metric 'loss'"
+    with pytest.raises(ValueError, match=expected):  # transformers' default
+        make_trainer(tmp_path, lr_scheduler_type="greedy", eval_strategy="epoch")
+
+
 @pytest.mark.parametrize(
     ("name", "greater"), [("moods_accuracy", True), ("eval_pairs_loss", False), ("mean", True)]
 )

@@ -86,6 +86,11 @@ def check_schedules(args: TrainingArguments) -> None:
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
 
 
+def follows_evaluations(args: TrainingArguments) -> bool:
+    """Return whether the learning rate depends on the metric of evaluations."""
+    return args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+
+
 # What transformers calls the problem types whose labels are numbers, one or several of a row.
 NUMBERS = ("regression", "multi_label_classification")
 # What Trainer adds to the metrics of an evaluation.
@@ -267,7 +272,7 @@ def check_arguments(
             f"in tasks of the types {', '.join(types)} with the loss cross_entropy or bce, which "
             f"none is: {given}; leave it out"
         )
-    if args.metric_for_best_model is not None:
+    if args.metric_for_best_model is not None or follows_evaluations(args):
         _direct_best(args, problems, list_metrics(problems, glue_tasks, auxiliary), extended)
 
 
@@ -281,8 +286,10 @@ def _direct_best(
     name = str(args.metric_for_best_model).removeprefix("eval_")
     # it may be one of the user's, whose names are known after an evaluation
     if name not in known and not name.startswith(tuple(f"{task}_" for task in extended)):
+        schedule = args.lr_scheduler_type.value
+        needs = f"lr_scheduler_type={schedule!r} needs " if follows_evaluations(args) else ""
         raise ValueError(
-            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
+            f"{needs}metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
     metric = known.get(name)
     is_lower = metric.lower_is_better if metric else is_error(name)
@@ -300,7 +307,7 @@ def _direct_best(
                 problem.direct(metric.module, is_lower)
     args.greater_is_better = not is_lower
     # the learning rate depends on evaluations; by default a plateau is one of what should fall
-    if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
+    if follows_evaluations(args):
         mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
         options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
         if options.setdefault("mode", mode) != mode:
