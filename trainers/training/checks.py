@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import datasets
 import numpy as np
 from torch import nn
-from transformers import TrainingArguments
+from torch.optim import Optimizer
+from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
@@ -306,16 +307,21 @@ def _direct_best(
             for problem in problems.values():
                 problem.direct(metric.module, is_lower)
     args.greater_is_better = not is_lower
-    # the learning rate depends on evaluations; by default a plateau is one of what should fall
-    if follows_evaluations(args):
-        mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
-        options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-        if options.setdefault("mode", mode) != mode:
-            raise ValueError(
-                f"lr_scheduler_kwargs: mode={options['mode']!r}, but for {name} it is {mode!r}; "
-                "leave mode out"
-            )
-        args.lr_scheduler_kwargs = options
+    mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
+    if follows_evaluations(args) and isinstance(given, Mapping) and given.get("mode", mode) != mode:
+        raise ValueError(
+            f"lr_scheduler_kwargs: mode={given['mode']!r}, but for {name} it is {mode!r}; leave "
+            "mode out"
+        )
+
+
+def make_schedule(args: TrainingArguments, optimizer: Optimizer, steps: int) -> Any:
+    """Make the schedule of the learning rate, for so many steps."""
+    options: Any = args.lr_scheduler_kwargs
+    if follows_evaluations(args):  # by default a plateau is one of what should fall
+        options = {"mode": "max" if args.greater_is_better else "min"} | {**(options or {})}
+    warmup_steps = args.get_warmup_steps(steps)
+    return get_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, steps, options)
 
 
 def list_metrics(

@@ -52,6 +52,7 @@ from .checks import (
     check_methods,
     check_tasks,
     keep_row_lengths,
+    make_schedule,
     needs_rows,
     refuse_scaling,
 )
@@ -302,6 +303,13 @@ class MultiTaskTrainer(Trainer):
                 method.scale_optimizer(optimizer, whole)
             self._scales = True
         return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:
+            driven = self.optimizer if optimizer is None else optimizer
+            self.lr_scheduler = make_schedule(self.args, driven, num_training_steps)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
         trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
