@@ -166,9 +166,11 @@ RESUMABLE = {
             (2,),
         ),
         ({"max_steps": 4, "lr_scheduler_type": "constant"}, (4,)),  # which takes no step more
+        ({"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, (4, 6)),
     ],
     ids=[
         *("rows", "accumulation", "lengths", "r_drop", "rates", "drawn", "best", "over"),
+        "persistent workers",
     ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(

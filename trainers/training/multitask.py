@@ -215,6 +215,10 @@ class MultiTaskTrainer(Trainer):
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
+            # which draw from the random state when they begin, and again in a resumed run
+            "generator": torch.Generator().manual_seed(0)
+            if args.dataloader_persistent_workers
+            else None,
             "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
         return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
