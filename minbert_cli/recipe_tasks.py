@@ -458,7 +458,7 @@ def choose_arguments(args: ProgramTrainingArguments, size: RunSize) -> list[Choi
     if size.is_frozen and size.has_new_heads and not size.is_new:
         rate *= HEAD_RATE_FACTOR
         why = f"{HEAD_RATE_FACTOR} times that of an encoder, for new heads alone"
-        given = args.learning_rate
+        given = args.learning_rate or 0
         if "learning_rate" not in args.undecided and 0 < given < rate / LOW_RATE_FACTOR:
             message = (
                 "learning_rate %g is low for new heads on a frozen encoder, which it trains "

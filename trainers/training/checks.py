@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import datasets
 import numpy as np
+import torch
 from torch import nn
 from torch.optim import Optimizer
-from transformers import TrainingArguments, get_scheduler
+from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
@@ -287,7 +288,7 @@ def _direct_best(
     name = str(args.metric_for_best_model).removeprefix("eval_")
     # it may be one of the user's, whose names are known after an evaluation
     if name not in known and not name.startswith(tuple(f"{task}_" for task in extended)):
-        schedule = args.lr_scheduler_type.value
+        schedule = SchedulerType(args.lr_scheduler_type).value
         needs = f"lr_scheduler_type={schedule!r} needs " if follows_evaluations(args) else ""
         raise ValueError(
             f"{needs}metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
@@ -322,6 +323,26 @@ def make_schedule(args: TrainingArguments, optimizer: Optimizer, steps: int) -> 
         options = {"mode": "max" if args.greater_is_better else "min"} | {**(options or {})}
     warmup_steps = args.get_warmup_steps(steps)
     return get_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, steps, options)
+
+
+def check_optimizer(args: TrainingArguments, model: Any) -> None:
+    """Refuse an optimizer and a schedule that cannot be made, by a ValueError."""
+    if args.deepspeed:  # which has its own
+        return
+    keys = ("optim", "optim_args")
+    try:
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+        weight = [nn.Parameter(torch.zeros(1))]
+        optimizer: Optimizer = torch.optim.SGD(weight, args.learning_rate)
+        is_class = isinstance(kind, type) and issubclass(kind, Optimizer)
+        if is_class and not {*options} & {"params", "model", "optimizer_dict"}:  # of a model
+            optimizer = kind(weight, **options)
+        keys = ("lr_scheduler_type", "lr_scheduler_kwargs")
+        make_schedule(args, optimizer, max(1, args.max_steps))
+    except Exception as error:
+        given = {name: getattr(args, name) for name in keys}
+        values = (f"{name}={getattr(value, 'value', value)!r}" for name, value in given.items())
+        raise ValueError(f"{', '.join(values)}: {str(error).partition(chr(10))[0]}") from error
 
 
 def list_metrics(

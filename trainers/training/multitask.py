@@ -50,6 +50,7 @@ from .checks import (
     check_arguments,
     check_compute_metrics,
     check_methods,
+    check_optimizer,
     check_tasks,
     keep_row_lengths,
     make_schedule,
@@ -141,6 +142,8 @@ class MultiTaskTrainer(Trainer):
         in_glue = [task.name for task in tasks if task.in_glue]
         auxiliary = [task.name for task in tasks if task.training.auxiliary]
         check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
+        if optimizers == (None, None):
+            check_optimizer(args, model)
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
@@ -310,7 +313,7 @@ class MultiTaskTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
-            driven = self.optimizer if optimizer is None else optimizer
+            driven: Any = self.optimizer if optimizer is None else optimizer
             self.lr_scheduler = make_schedule(self.args, driven, num_training_steps)
             self._created_lr_scheduler = True
         return self.lr_scheduler
