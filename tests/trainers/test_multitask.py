@@ -218,12 +218,12 @@ def test_early_stopping_follows_an_aggregate_also_over_a_restart(make_trainer, t
     assert "early stopping" not in caplog.text
     steps = []
 
-    for checkpoint in ("checkpoint-6", "checkpoint-9"):
-        resumed = make_trainer(callbacks=[AggregateEarlyStopping(2)], **options)
+    for checkpoint, patience in (("checkpoint-6", 2), ("checkpoint-9", 2), ("checkpoint-6", 4)):
+        resumed = make_trainer(callbacks=[AggregateEarlyStopping(patience)], **options)
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / checkpoint))
         steps.append(resumed.state.global_step)
 
-    assert steps == [9, 9]
+    assert steps == [9, 9, 15]  # the counter is that of the checkpoint, the patience is not
 
 
 @pytest.mark.parametrize(

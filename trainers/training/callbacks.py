@@ -16,6 +16,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import get_last_checkpoint
 
 from trainers.methods.base import Batch, ComputeLoss, Method, OwnTrainer, StepLoss
@@ -41,6 +42,16 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
             self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
+
+
+@contextmanager
+def keeping_patience(handler: CallbackHandler) -> Iterator[None]:
+    """Let a checkpoint restore the counters of early stopping, not its patience and threshold."""
+    found = (each for each in handler.callbacks if isinstance(each, EarlyStoppingCallback))
+    given = {type(each): each.state()["args"] for each in found}
+    yield
+    for each in handler.callbacks:
+        vars(each).update(given.get(type(each), {}))
 
 
 class LastStep(TrainerCallback):

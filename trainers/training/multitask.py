@@ -44,7 +44,7 @@ from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck, FreedMemory, keeping_weights
+from .callbacks import DivergenceCheck, FreedMemory, keeping_patience, keeping_weights
 from .checks import (
     TIMES,
     check_arguments,
@@ -319,7 +319,8 @@ class MultiTaskTrainer(Trainer):
         return self.lr_scheduler
 
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
-        trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        with keeping_patience(self.callback_handler):
+            trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
         best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
         here = Path(str(self.args.output_dir)) / best
