@@ -223,7 +223,12 @@ def test_early_stopping_follows_an_aggregate_also_over_a_restart(make_trainer, t
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / checkpoint))
         steps.append(resumed.state.global_step)
 
-    assert steps == [9, 9, 15]  # the counter is that of the checkpoint, the patience is not
+    resumed = make_trainer(callbacks=[AggregateEarlyStopping(2)], eval_on_start=True, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
+    steps.append(resumed.state.global_step)
+
+    # the counter is that of the checkpoint, the patience is not
+    assert steps == [9, 9, 15, 9]
 
 
 @pytest.mark.parametrize(
