@@ -205,8 +205,8 @@ class MinBertTask:
 
         `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
         rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
-        `data_keys`, `max_length` of the run, and for a regression `targets`, `mean` and `std`. A
-        recipe that contradicts them is a ValueError.
+        `data_keys`, `max_length` of the run, `scheme` and `sentences` of tags, and for a regression
+        `targets`, `mean` and `std`. A recipe that contradicts them is a ValueError.
         """
         known = dict(given)
         for name in cls.fields_of("data"):
