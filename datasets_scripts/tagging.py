@@ -378,7 +378,8 @@ class TagFormat(RowFormat):
     def head_facts(self, train: Dataset | None) -> Row:
         step = max(1, len(train or ()) // MEASURED_SENTENCES)
         sentences = [] if train is None else train[::step]["words"]
-        return super().head_facts(train) | {"sentences": sentences}
+        facts = {"sentences": sentences, "scheme": self.data.scheme}
+        return super().head_facts(train) | facts
 
     def unit_columns(self, rows: Dataset) -> tuple[str, ...]:
         is_by_document = FEWEST_DOCUMENTS <= len(rows.unique("document")) < len(rows)

@@ -22,6 +22,7 @@ from modeling_minbert.cpu import bfloat16_is_fast
 from trainers.arguments import FastTrainingArguments, MethodArguments
 from trainers.data.sampling import StepsPerEpoch, TaskBatchSampler, TaskSampling
 from trainers.training.callbacks import AggregateEarlyStopping
+from trainers.training.checks import follows_evaluations
 
 CARD = {"language": Columns, "license": Text, "datasets": Columns, "tags": Columns}
 
@@ -236,7 +237,8 @@ class ProgramTrainingArguments(FastTrainingArguments):
             self.load_best_model_at_end = fits and not kinds & {"no", "best"}
         if self.chooses_best and self.load_best_model_at_end:
             self.undecided |= {*BEST}
-        if self.metric_for_best_model is None and (self.load_best_model_at_end or keeps_best):
+        needs_metric = self.load_best_model_at_end or keeps_best or follows_evaluations(self)
+        if self.metric_for_best_model is None and needs_metric:
             self.metric_for_best_model = "mean"  # of the headline metrics of all tasks
         super().__post_init__()
 
@@ -277,4 +279,5 @@ class ProgramTrainingArguments(FastTrainingArguments):
     def keep_last(self) -> None:
         """Keep the last weights instead of those of the best evaluation."""
         self.load_best_model_at_end = False
-        self.metric_for_best_model = self.greater_is_better = None
+        if not follows_evaluations(self):
+            self.metric_for_best_model = self.greater_is_better = None

@@ -205,8 +205,8 @@ class MinBertTask:
 
         `facts` are `labels`, `score_range`, `num_texts` (texts of a row), `class_counts` (training
         rows by class or label, words by tag, or None), `num_rows` of training, `has_unanswerable`,
-        `data_keys`, `max_length` of the run, and for a regression `targets`, `mean` and `std`. A
-        recipe that contradicts them is a ValueError.
+        `data_keys`, `max_length` of the run, `scheme` and `sentences` of tags, and for a regression
+        `targets`, `mean` and `std`. A recipe that contradicts them is a ValueError.
         """
         known = dict(given)
         for name in cls.fields_of("data"):
@@ -214,7 +214,7 @@ class MinBertTask:
                 raise ValueError(f"{name} follows from the data; leave it out")
             value = facts.get(name)
             if value is not None:
-                known[name] = value if isinstance(value, dict) else list(value)
+                known[name] = value if isinstance(value, dict | str) else list(value)
         return known | {"problem_type": vars(cls)["problem_type"]}
 
     @classmethod

@@ -124,7 +124,7 @@ class OnnxModel(nn.Module):
 FIELDS = (
     *("problem_type", "row_kind", "num_texts", "is_token_level", "kind", "normalizes_vectors"),
     *("labels", "targets", "outputs", "classes", "words", "truncation", "score_range"),
-    *("max_answer_length", "null_score_diff_threshold"),
+    *("scheme", "max_answer_length", "null_score_diff_threshold"),
 )
 OF_CONFIG = ("longest_sequence", "num_hidden_layers", "hidden_size", "vectors_task")
 OF_TOKENIZER = ("unk_token_id", "truncation_side", "model_max_length", "split_special_tokens")

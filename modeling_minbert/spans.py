@@ -73,6 +73,7 @@ class TagReader:
         self.model, self.name, self.longest = model, name, encoding.max_length
         self.names: Sequence[str] = task.labels
         self.rule: str = task.words
+        self.is_span = are_spans(task.labels, getattr(task, "scheme", None))  # old exports lack it
         self.texts: list[Words] = []
         self.parts: list[SentenceWindow] = []
         self.results: dict[int, list[tuple[int, float]]] = {}
@@ -95,13 +96,15 @@ class TagReader:
         for text, values in zip(self.texts, rows, strict=True):
             tags, scores = [self.names[tag] for tag, _ in values], [score for _, score in values]
             described.append({"words": text.words, "tags": tags, "scores": scores})
-            if are_spans(self.names):
+            if self.is_span:
                 described[-1]["entities"] = find_entities(text, tags, scores)
         return described
 
 
-def are_spans(names: Sequence[str]) -> bool:
+def are_spans(names: Sequence[str], scheme: str | None = None) -> bool:
     """Return whether tags mark spans, in IOB, or with letters for their ends as in BIOES."""
+    if scheme is not None:
+        return scheme == "spans"
     inside = [name for name in names if name != "O"]
     letters = LETTERS if any(name.startswith("B-") for name in inside) else "BI"
     return all(name[0] in letters and name[1:2] == "-" for name in inside)

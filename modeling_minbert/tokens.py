@@ -17,6 +17,7 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from .heads import (
+    DATA,
     MEANING,
     READING,
     RECIPE,
@@ -74,6 +75,7 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
             `characters`: each character with its combining marks. `whitespace`: what white space
             separates. `given`: no rule finds the words of the training rows, and rows must be lists
             of words. By default what fits the words of the training rows.
+        scheme: Whether tags mark `spans` or single words, `plain`; None if their names tell.
     """
 
     problem_type: Literal["token_classification"] = field(
@@ -81,6 +83,9 @@ class TokenClassificationTask(WeightedTask, CalibratedTask):
     )
     dropout: float | int = field(default=0.1, metadata=RECIPE)
     words: WordRule = field(default="pattern", metadata=READING)
+    scheme: Literal["spans", "plain"] | None = field(
+        default=None, metadata=DATA | {"role": "decision"}
+    )
     is_token_level: ClassVar[bool] = True
     is_likelihood: ClassVar[bool] = True
 

@@ -70,6 +70,12 @@ def test_a_plateau_is_one_of_the_metric_that_chooses_the_best_model(tmp_path, mo
     assert trainer.optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_a_plateau_needs_a_metric(tmp_path):
+    expected = "lr_scheduler_type='greedy' needs metric_for_best_model: unknown metric 'loss'"
+    with pytest.raises(ValueError, match=expected):  # transformers' default
+        make_trainer(tmp_path, lr_scheduler_type="greedy", eval_strategy="epoch")
+
+
 @pytest.mark.parametrize(
     ("name", "greater"), [("moods_accuracy", True), ("eval_pairs_loss", False), ("mean", True)]
 )
@@ -77,10 +83,12 @@ def test_the_worst_model_is_not_chosen_as_the_best(tmp_path, name, greater):
     plain = {"metric_for_best_model": name, "eval_strategy": "epoch"}
     scheduler = {"lr_scheduler_type": "reduce_lr_on_plateau"}
 
-    args = make_trainer(tmp_path, **plain, **scheduler).args
+    trainer = make_trainer(tmp_path, **plain, **scheduler)
+    trainer.create_optimizer_and_scheduler(3)
 
-    assert args.greater_is_better is greater
-    assert args.lr_scheduler_kwargs == {"mode": "max" if greater else "min"}
+    assert trainer.args.greater_is_better is greater
+    assert trainer.args.lr_scheduler_kwargs is None  # they may be used for another metric
+    assert trainer.lr_scheduler.mode == ("max" if greater else "min")
     with pytest.raises(ValueError, match=f"greater_is_better={not greater}, but a .* is better"):
         make_trainer(tmp_path, **plain, greater_is_better=not greater)
     wrong = {"lr_scheduler_kwargs": {"mode": "min" if greater else "max"}}

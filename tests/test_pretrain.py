@@ -120,6 +120,15 @@ def test_a_text_that_changed_is_noticed(run, folder, tmp_path, capsys):
     assert (tmp_path / "run" / "metrics.json").read_text() == (run / "metrics.json").read_text()
 
 
+def test_a_plateau_is_one_of_the_loss_that_chooses_the_weights(tmp_path):
+    recipe = json.loads(write_pretraining(tmp_path, eval_steps=2).read_text())
+    recipe |= {"lr_scheduler_type": "reduce_lr_on_plateau", "output_dir": str(tmp_path / "run")}
+
+    args = pretrain.pretrain(recipe, is_dry=True).args
+
+    assert (args.metric_for_best_model, args.greater_is_better) == ("text_mlm_loss", False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -66,6 +66,7 @@ FACTS = {
         "labels": ("O", "A", "B", "C"),
         "class_counts": [1, 2, 2, 1],
         "sentences": [["The", "mill", "stood", "by", "the", "river."]],
+        "scheme": None,
     },
     "question_answering": {"num_texts": 2, "has_unanswerable": True},
 }

@@ -8,7 +8,7 @@ import pytest
 from transformers import BertTokenizer
 
 from datasets_scripts import Encoding, TaskData, encode_tagged, load_task
-from modeling_minbert import cut_word_windows
+from modeling_minbert import TASKS, cut_word_windows
 from tests.small_run import write_hub
 
 IOB1 = """-DOCSTART- -X- O O
@@ -103,6 +103,14 @@ def test_letters_alone_are_tags_of_spans(scheme, tmp_path):
 
     assert names(load(tmp_path, text)) == [re.sub("[A-Z]{3}", "entity", SPANS)]
     assert load(tmp_path, text, scheme="plain").labels[0] == "O"
+
+
+@pytest.mark.parametrize("scheme", [None, "spans", "plain"])
+def test_a_declared_scheme_is_part_of_the_task(scheme, tmp_path):
+    task = load(tmp_path, "a B-X\nb I-X\n", scheme=scheme)
+
+    facts = task.head_facts() | {"max_length": 9}
+    assert TASKS["token_classification"].complete({}, facts).get("scheme") == scheme
 
 
 def test_lists_of_tags_with_declared_names_are_converted(tmp_path):

@@ -21,6 +21,7 @@ from trainers import AggregateEarlyStopping, FastTrainingArguments
 TASKS = {"sst": {"dataset": "sst"}}
 BEST_OF_EPOCHS = {"load_best_model_at_end": True, "eval_strategy": "epoch"}
 STEPS = ("steps", "steps")
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau"}
 BEST_OF_EPOCHS |= {"save_strategy": "epoch", "metric_for_best_model": "mean"}
 
 
@@ -153,6 +154,7 @@ def plan_of(args):
         ),
         ({"save_strategy": "no", "metric_for_best_model": "a"}, ("steps", "no", False, "a")),
         ({"load_best_model_at_end": False}, ("steps", "steps", False, None)),
+        (PLATEAU | {"load_best_model_at_end": False}, (*STEPS, False, "mean")),
         ({"metric_for_best_model": "a_loss"}, ("steps", "steps", True, "a_loss")),
         (BEST_OF_EPOCHS, ("epoch", "epoch", True, "mean")),
     ],
@@ -231,13 +233,15 @@ def test_settings_leave_open_what_the_rows_decide(tmp_path):
 
 def test_the_last_weights_stay_if_no_metric_says_which_are_best(tmp_path):
     chosen, given = make(tmp_path), make(tmp_path, load_best_model_at_end=True)
+    scheduled = make(tmp_path, **PLATEAU)
 
-    for args in (chosen, given):
+    for args in (chosen, given, scheduled):
         args.keep_last_without(["a_loss"])
 
     assert plan_of(chosen) == ("steps", "steps", False, None)
     assert chosen.greater_is_better is None
     assert plan_of(given) == ("steps", "steps", True, "mean")
+    assert plan_of(scheduled) == ("steps", "steps", False, "mean")  # of which it is a plateau
 
 
 @pytest.mark.parametrize("key", ["do_train", "do_eval", "do_predict", "logging_nan_inf_filter"])

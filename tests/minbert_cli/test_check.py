@@ -57,6 +57,12 @@ def test_a_fine_tuning_is_described_and_nothing_is_written(folder, capsys):
         ("seed: 1", (), "recipe.yaml: no key says which program it is for"),
         ("rows: {a: {base: sst}}", (), "use minbert experiments FILE --dry_run"),
         (FINETUNE, ("--tasks.own.label_column", "lable"), "'lable'"),
+        (FINETUNE, ("--optim", "adamw_torch_xla"), "error: optim='adamw_torch_xla', optim_args="),
+        (
+            FINETUNE,
+            ("--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs.num_cycle", "2"),
+            "error: lr_scheduler_type='cosine', lr_scheduler_kwargs={'num_cycle': 2}: ",
+        ),
     ],
 )
 @pytest.mark.usefixtures("folder")

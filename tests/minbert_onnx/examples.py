@@ -42,6 +42,8 @@ TASKS = {
     "names": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]},
     "marks": {"problem_type": "token_classification", "labels": ["X", "Y"], "max_length": 9}
     | {"pooling_layer": 1},
+    "parts": {"problem_type": "token_classification", "labels": ["O", "B-X", "I-X"]}
+    | {"scheme": "plain"},
     "answer": {"problem_type": "question_answering", "max_length": 24, "doc_stride": 7}
     | {"null_score_diff_threshold": 0.0},
 }

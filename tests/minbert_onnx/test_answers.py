@@ -58,7 +58,7 @@ def test_predictions_of_all_tasks_are_equal(model, runtime, rows):
 
 def test_words_may_be_given(model, runtime):
     rows = [["the", "cat"], [], ["a"] * 60, ["\u200b", "far"]]
-    for task in ("names", "marks"):
+    for task in ("names", "marks", "parts"):
         assert_same(runtime.predict(task, rows), model.predict(task, rows))
 
 

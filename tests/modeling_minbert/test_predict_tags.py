@@ -58,6 +58,12 @@ def test_entities_name_their_characters():
     assert all(text[one["start"] : one["end"]] == one["text"] for one in found)
 
 
+def test_tags_of_single_words_mark_no_entities(build_multitask, tokenizer):
+    model = build_multitask({"tags": TAGS | {"scheme": "plain"}}, tokenizer)
+
+    assert [*model.predict("tags", [WORDS])[0]] == ["words", "tags", "scores"]
+
+
 def test_a_ranking_of_tags_is_refused(model):
     with pytest.raises(ValueError, match="one tag per word: leave top_k out"):
         model.predict("tags", ["the cat"], top_k=2)

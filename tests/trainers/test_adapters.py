@@ -64,6 +64,17 @@ def test_an_error_of_peft_is_reported(model, keys, message):
         add_lora(model, keys, trained=())
 
 
+def test_an_adapter_of_one_of_two_tied_layers_is_refused():
+    def adapt(targets):
+        model = MinBertForMultiTask(tiny.make_config({"words": {"problem_type": "masked_lm"}}))
+        add_lora(model, {"r": 2, "target_modules": targets}, trained=())
+
+    adapt("all-linear")  # which leaves them out
+    for layer in ("word_embeddings", "decoder"):
+        with pytest.raises(ValueError, match=r"word_embeddings and .*decoder share one weight"):
+            adapt(["query", layer])
+
+
 def make_trainer(folder, **arguments):
     model = tiny.make_model(dropout=0.1)
     add_lora(model, {"r": 2, "lora_dropout": 0.1}, trained=("heads.",))

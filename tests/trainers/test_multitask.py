@@ -166,9 +166,11 @@ RESUMABLE = {
             (2,),
         ),
         ({"max_steps": 4, "lr_scheduler_type": "constant"}, (4,)),  # which takes no step more
+        ({"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, (4, 6)),
     ],
     ids=[
         *("rows", "accumulation", "lengths", "r_drop", "rates", "drawn", "best", "over"),
+        "persistent workers",
     ],
 )
 def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(
@@ -216,12 +218,17 @@ def test_early_stopping_follows_an_aggregate_also_over_a_restart(make_trainer, t
     assert "early stopping" not in caplog.text
     steps = []
 
-    for checkpoint in ("checkpoint-6", "checkpoint-9"):
-        resumed = make_trainer(callbacks=[AggregateEarlyStopping(2)], **options)
+    for checkpoint, patience in (("checkpoint-6", 2), ("checkpoint-9", 2), ("checkpoint-6", 4)):
+        resumed = make_trainer(callbacks=[AggregateEarlyStopping(patience)], **options)
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / checkpoint))
         steps.append(resumed.state.global_step)
 
-    assert steps == [9, 9]
+    resumed = make_trainer(callbacks=[AggregateEarlyStopping(2)], eval_on_start=True, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
+    steps.append(resumed.state.global_step)
+
+    # the counter is that of the checkpoint, the patience is not
+    assert steps == [9, 9, 15, 9]
 
 
 @pytest.mark.parametrize(

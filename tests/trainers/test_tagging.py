@@ -13,14 +13,14 @@ from trainers import PROBLEMS, Evaluated, Example, MultiTaskTrainer, Tagged, Tas
 NAMES = ["O", "B-A", "I-A", "B-B", "I-B", "B-C", "I-C"]
 
 
-def make_problem(names=NAMES):
-    tasks = {"tags": {"problem_type": "token_classification", "labels": names}}
+def make_problem(names=NAMES, **fields):
+    tasks = {"tags": {"problem_type": "token_classification", "labels": names, **fields}}
     spec = MinBertConfig(tasks=tasks).task("tags")
     return PROBLEMS["token_classification"]("tags", spec)
 
 
-def tag_metrics(found, names=NAMES):
-    return make_problem(names).compute_metrics(found)
+def tag_metrics(found, names=NAMES, **fields):
+    return make_problem(names, **fields).compute_metrics(found)
 
 
 def test_single_words_are_entities_and_what_is_undefined_is_zero():
@@ -31,6 +31,10 @@ def test_single_words_are_entities_and_what_is_undefined_is_zero():
 
     expected = {"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3, "accuracy": 3 / 4}
     assert metrics == pytest.approx(expected)
+    # also where they look as if they did
+    assert tag_metrics(found, ["O", "B-X", "I-X"], scheme="plain") == pytest.approx(expected)
+    types = make_problem(["O", "B-X", "I-X"], scheme="plain").describe_types(found)
+    assert [row["name"] for row in types] == ["B-X", "I-X"]
     assert tag_metrics(nothing) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
 
 

@@ -151,7 +151,8 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         trained: Name prefixes of other trainable parameters: the heads.
 
     Raises:
-        ValueError: If peft is not installed, refuses a key, or would wrap whole modules.
+        ValueError: If peft is not installed, refuses a key, would wrap whole modules, or adapts a
+            weight that two layers share.
 
     Source: Hu et al. 2021, section 4.
     """
@@ -176,6 +177,16 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         inject_adapter_in_model(LoraConfig(**keys), model)
     except (TypeError, ValueError) as error:
         raise ValueError(f"lora: {error}") from None
+    tied: dict[int, list[str]] = {}  # the layers of each weight
+    for name, value in model.named_parameters(remove_duplicate=False):
+        tied.setdefault(id(value), []).append(name.removesuffix(".weight"))
+    for layers in tied.values():
+        if len(layers) > 1 and any(layer.endswith(".base_layer") for layer in layers):
+            names = " and ".join(layer.removesuffix(".base_layer") for layer in layers)
+            raise ValueError(
+                f"lora: {names} share one weight, into which the adapter of one cannot be merged; "
+                "leave them out of target_modules"
+            )
     for name, value in model.named_parameters():
         if name.startswith(trained):
             value.requires_grad = True

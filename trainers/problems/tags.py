@@ -49,10 +49,9 @@ def name_tags(tagged: Tagged, names: Sequence[str]) -> Iterator[tuple[list[str],
 
 
 def count_entities(
-    tagged: Tagged, names: Sequence[str]
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
+    tagged: Tagged, names: Sequence[str], *, is_span: bool
+) -> tuple[dict[str, Numbers], Numbers]:
     """Count right, predicted and labelled entities of each type, (3,), and sentence, (N, 3)."""
-    is_span = are_spans(names)
     types = sorted({name[2:] if is_span else name for name in names if name != "O"})
     by_type = {kind: np.zeros(3, np.int64) for kind in types}
     by_sentence = []
@@ -87,6 +86,11 @@ class TokenClassification(Calibrated, Problem[Tagged]):
                 "tags, as model.config.tasks[task]['labels']"
             )
         return self.spec.labels
+
+    @property
+    def is_span(self) -> bool:
+        """Whether the tags mark spans, not single words."""
+        return are_spans(self.tag_names, getattr(self.spec, "scheme", None))
 
     def is_labelled(self, rows: Rows) -> bool:
         if not super().is_labelled(rows):
@@ -157,7 +161,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def compute_metrics(self, outputs: Tagged) -> dict[str, float]:
         """Compute ``f1``, ``precision`` and ``recall`` of entities, and ``accuracy`` of words."""
-        counts = count_entities(outputs, self.tag_names)[1]
+        counts = count_entities(outputs, self.tag_names, is_span=self.is_span)[1]
         correct = outputs.predictions == outputs.labels
         return {**score_counts(counts.sum(axis=0)), "accuracy": float(np.mean(correct))}
 
@@ -166,14 +170,16 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def describe_types(self, outputs: Tagged) -> list[Described]:
         types = []
-        for name, counts in count_entities(outputs, self.tag_names)[0].items():
+        for name, counts in count_entities(outputs, self.tag_names, is_span=self.is_span)[
+            0
+        ].items():
             right, predicted, labelled = counts.tolist()
             sizes = {"right": right, "labelled": labelled, "predicted": predicted}
             types.append({"name": name, **score_counts(counts), **sizes})
         return types
 
     def standard_error(self, outputs: Tagged, metrics: Mapping[str, float]) -> float | None:
-        counts = count_entities(outputs, self.tag_names)[1]
+        counts = count_entities(outputs, self.tag_names, is_span=self.is_span)[1]
         return bootstrap(lambda drawn: float(f1_of_counts(*drawn.sum(axis=0))), counts)
 
     def write(self, folder: Path, stem: str, outputs: Tagged, rows: Dataset) -> None:
@@ -194,7 +200,7 @@ class TokenClassification(Calibrated, Problem[Tagged]):
     def describe(self, evaluated: Evaluated[Tagged]) -> list[Block]:
         """Describe the worst sentences, quoted if the rows have words."""
         outputs, names = evaluated.outputs, self.tag_names
-        has_words, is_span = "words" in evaluated.rows.column_names, are_spans(names)
+        has_words, is_span = "words" in evaluated.rows.column_names, self.is_span
         words = [word for row in evaluated.rows["words"] for word in row] if has_words else []
         errors, start = [], 0
         numbers = np.unique(outputs.sentences).tolist()

@@ -16,6 +16,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import get_last_checkpoint
 
 from trainers.methods.base import Batch, ComputeLoss, Method, OwnTrainer, StepLoss
@@ -31,16 +32,37 @@ def find_kept_step(args: TrainingArguments, state: TrainerState) -> int | None:
 
 
 class AggregateEarlyStopping(EarlyStoppingCallback):
-    """Early stopping that counts anew in a new training, and stops a resumed one that was over."""
+    """Early stopping that counts anew in a new training, and stops a resumed one that was over.
+
+    An evaluation before the first step does not count, since a resumed run has one more.
+    """
+
+    first_step: int | None = None  # None before a training
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
         super().on_train_begin(args, state, control, **more)
+        self.first_step = state.global_step
         if state.global_step == 0:  # a new training, not one that is resumed
             self.early_stopping_patience_counter = 0
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
+
+    def on_evaluate(self, *given: Any, **more: Any) -> None:
+        state: TrainerState = given[1]
+        if state.global_step != self.first_step:
+            super().on_evaluate(*given, **more)
+
+
+@contextmanager
+def keeping_patience(handler: CallbackHandler) -> Iterator[None]:
+    """Let a checkpoint restore the counters of early stopping, not its patience and threshold."""
+    found = (each for each in handler.callbacks if isinstance(each, EarlyStoppingCallback))
+    given = {type(each): each.state()["args"] for each in found}
+    yield
+    for each in handler.callbacks:
+        vars(each).update(given.get(type(each), {}))
 
 
 class LastStep(TrainerCallback):

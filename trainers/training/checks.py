@@ -9,7 +9,8 @@ import datasets
 import numpy as np
 import torch
 from torch import nn
-from transformers import TrainingArguments
+from torch.optim import Optimizer
+from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import SchedulerType
 
 from datasets_scripts.checking import NotNegative, Positive, check_value, number, whole_number
@@ -88,6 +89,11 @@ def check_schedules(args: TrainingArguments) -> None:
     for name in ("logging", "eval", "save"):
         if getattr(args, f"{name}_strategy") == "steps":
             check_value("", f"{name}_steps", getattr(args, f"{name}_steps"), Interval)
+
+
+def follows_evaluations(args: TrainingArguments) -> bool:
+    """Return whether the learning rate depends on the metric of evaluations."""
+    return args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 
 # What transformers calls the problem types whose labels are numbers, one or several of a row.
@@ -271,7 +277,7 @@ def check_arguments(
             f"in tasks of the types {', '.join(types)} with the loss cross_entropy or bce, which "
             f"none is: {given}; leave it out"
         )
-    if args.metric_for_best_model is not None:
+    if args.metric_for_best_model is not None or follows_evaluations(args):
         _direct_best(args, problems, list_metrics(problems, glue_tasks, auxiliary), extended)
 
 
@@ -285,8 +291,10 @@ def _direct_best(
     name = str(args.metric_for_best_model).removeprefix("eval_")
     # it may be one of the user's, whose names are known after an evaluation
     if name not in known and not name.startswith(tuple(f"{task}_" for task in extended)):
+        schedule = SchedulerType(args.lr_scheduler_type).value
+        needs = f"lr_scheduler_type={schedule!r} needs " if follows_evaluations(args) else ""
         raise ValueError(
-            f"metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
+            f"{needs}metric_for_best_model: {unknown('metric', args.metric_for_best_model, known)}"
         )
     metric = known.get(name)
     is_lower = metric.lower_is_better if metric else is_error(name)
@@ -303,16 +311,41 @@ def _direct_best(
             for problem in problems.values():
                 problem.direct(metric.module, is_lower)
     args.greater_is_better = not is_lower
-    # the learning rate depends on evaluations; by default a plateau is one of what should fall
-    if args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY):
-        mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
-        options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-        if options.setdefault("mode", mode) != mode:
-            raise ValueError(
-                f"lr_scheduler_kwargs: mode={options['mode']!r}, but for {name} it is {mode!r}; "
-                "leave mode out"
-            )
-        args.lr_scheduler_kwargs = options
+    mode, given = "min" if is_lower else "max", args.lr_scheduler_kwargs
+    if follows_evaluations(args) and isinstance(given, Mapping) and given.get("mode", mode) != mode:
+        raise ValueError(
+            f"lr_scheduler_kwargs: mode={given['mode']!r}, but for {name} it is {mode!r}; leave "
+            "mode out"
+        )
+
+
+def make_schedule(args: TrainingArguments, optimizer: Optimizer, steps: int) -> Any:
+    """Make the schedule of the learning rate, for so many steps."""
+    options: Any = args.lr_scheduler_kwargs
+    if follows_evaluations(args):  # by default a plateau is one of what should fall
+        options = {"mode": "max" if args.greater_is_better else "min"} | {**(options or {})}
+    warmup_steps = args.get_warmup_steps(steps)
+    return get_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, steps, options)
+
+
+def check_optimizer(args: TrainingArguments, model: Any) -> None:
+    """Refuse an optimizer and a schedule that cannot be made, by a ValueError."""
+    if args.deepspeed:  # which has its own
+        return
+    keys = ("optim", "optim_args")
+    try:
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+        weight = [nn.Parameter(torch.zeros(1))]
+        optimizer: Optimizer = torch.optim.SGD(weight, args.learning_rate)
+        is_class = isinstance(kind, type) and issubclass(kind, Optimizer)
+        if is_class and not {*options} & {"params", "model", "optimizer_dict"}:  # of a model
+            optimizer = kind(weight, **options)
+        keys = ("lr_scheduler_type", "lr_scheduler_kwargs")
+        make_schedule(args, optimizer, max(1, args.max_steps))
+    except Exception as error:
+        given = {name: getattr(args, name) for name in keys}
+        values = (f"{name}={getattr(value, 'value', value)!r}" for name, value in given.items())
+        raise ValueError(f"{', '.join(values)}: {str(error).partition(chr(10))[0]}") from error
 
 
 def list_metrics(

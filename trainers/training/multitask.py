@@ -44,14 +44,16 @@ from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck, FreedMemory, keeping_weights
+from .callbacks import DivergenceCheck, FreedMemory, keeping_patience, keeping_weights
 from .checks import (
     TIMES,
     check_arguments,
     check_compute_metrics,
     check_methods,
+    check_optimizer,
     check_tasks,
     keep_row_lengths,
+    make_schedule,
     needs_rows,
     refuse_scaling,
     warn_of_half,
@@ -141,6 +143,8 @@ class MultiTaskTrainer(Trainer):
         in_glue = [task.name for task in tasks if task.in_glue]
         auxiliary = [task.name for task in tasks if task.training.auxiliary]
         check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
+        if optimizers == (None, None):
+            check_optimizer(args, model)
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
@@ -216,6 +220,10 @@ class MultiTaskTrainer(Trainer):
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
             "persistent_workers": args.dataloader_persistent_workers,
+            # which draw from the random state when they begin, and again in a resumed run
+            "generator": torch.Generator().manual_seed(0)
+            if args.dataloader_persistent_workers
+            else None,
             "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
         return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
@@ -323,8 +331,16 @@ class MultiTaskTrainer(Trainer):
             self._scales = True
         return optimizer
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:
+            driven: Any = self.optimizer if optimizer is None else optimizer
+            self.lr_scheduler = make_schedule(self.args, driven, num_training_steps)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
     def _init_training_state(self, *args: object, **kwargs: object) -> tuple[int, int]:
-        trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
+        with keeping_patience(self.callback_handler):
+            trained: tuple[int, int] = super()._init_training_state(*args, **kwargs)
         # the state has the old path if a run was moved
         best = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
         here = Path(str(self.args.output_dir)) / best
