@@ -211,7 +211,7 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
 def read_steps(written: dict[str, Any], tokenizer: Any) -> Any:
     """Read the steps of a `tokenizer.json` as this version of the library writes them."""
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}  # instead of all its words
-    bare = {"version": "1.0", "added_tokens": [], "model": model}
+    bare: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": model}
     bare |= dict.fromkeys(("truncation", "padding", "decoder"))
     bare |= {part: written.get(part) for part in (*STEPS, "post_processor")}
     return type(tokenizer.backend_tokenizer).from_str(json.dumps(bare))

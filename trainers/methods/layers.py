@@ -177,19 +177,24 @@ def add_lora(model: nn.Module, keys: Mapping[str, Any], *, trained: tuple[str, .
         inject_adapter_in_model(LoraConfig(**keys), model)
     except (TypeError, ValueError) as error:
         raise ValueError(f"lora: {error}") from None
-    tied: dict[int, list[str]] = {}  # the layers of each weight
-    for name, value in model.named_parameters(remove_duplicate=False):
-        tied.setdefault(id(value), []).append(name.removesuffix(".weight"))
-    for layers in tied.values():
-        if len(layers) > 1 and any(layer.endswith(".base_layer") for layer in layers):
-            names = " and ".join(layer.removesuffix(".base_layer") for layer in layers)
-            raise ValueError(
-                f"lora: {names} share one weight, into which the adapter of one cannot be merged; "
-                "leave them out of target_modules"
-            )
+    refuse_tied(model)
     for name, value in model.named_parameters():
         if name.startswith(trained):
             value.requires_grad = True
+
+
+def refuse_tied(model: nn.Module) -> None:
+    """Refuse adapters of a weight that several layers share: merging changes them all."""
+    layers: dict[int, list[str]] = {}  # of each weight
+    for name, value in model.named_parameters(remove_duplicate=False):
+        layers.setdefault(id(value), []).append(name.removesuffix(".weight"))
+    for names in layers.values():
+        if len(names) > 1 and any(name.endswith(".base_layer") for name in names):
+            shown = " and ".join(name.removesuffix(".base_layer") for name in names)
+            raise ValueError(
+                f"lora: {shown} share one weight, into which the adapter of one cannot be merged; "
+                "leave them out of target_modules"
+            )
 
 
 def merge_lora(model: nn.Module) -> None:
@@ -207,6 +212,6 @@ def merge_lora(model: nn.Module) -> None:
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layer.get_base_layer())
     del model.peft_config
-    model._hf_peft_config_loaded = False  # of an adapter that transformers has loaded
+    vars(model).pop("_hf_peft_config_loaded", None)  # of one that transformers has loaded
     for value in model.parameters():
         value.requires_grad = True

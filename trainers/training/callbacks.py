@@ -4,6 +4,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     EarlyStoppingCallback,
+    ProgressCallback,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -152,6 +154,48 @@ def keeping_weights(model: Any) -> Iterator[None]:
                 weight.data = data.to(weight.device)
         for module, name, buffer in buffers:
             setattr(module, name, buffer.to(getattr(module, name).device))
+
+
+def prepare_again(trainer: Any) -> None:
+    """Let accelerate prepare a model that it prepared to evaluate, or for another trainer.
+
+    It would leave such a model as it is: with weights of its own on every rank, and in the
+    precision of before.
+    """
+    model: Any = trainer.model
+    state, is_sharded = vars(model), trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if is_sharded or trainer.model_wrapped is not model:  # sharded in place, or by this trainer
+        return
+    if state.pop("_is_accelerate_prepared", False):
+        trainer.accelerator._models.clear()
+    if (forward := state.pop("_original_forward", None)) is not None:
+        del state["forward"]
+        if getattr(forward, "__func__", None) is not type(model).forward:
+            state["forward"] = forward
+
+
+@contextmanager
+def told_to_bars(handler: CallbackHandler) -> Iterator[None]:
+    """Keep evaluations and predictions of one task from all callbacks but progress bars.
+
+    Callbacks count evaluations of all tasks. Services for logs would log the loss of a prediction
+    without the name of its task, and Trackio, which ends its run with the training, begin another.
+    """
+    if "on_evaluate" in vars(handler):  # a prediction within an evaluation
+        yield
+        return
+
+    def tell(event: str, args: object, state: object, control: object, metrics: object) -> object:
+        for callback in handler.callbacks:
+            if isinstance(callback, ProgressCallback):
+                getattr(callback, event)(args, state, control, metrics=metrics)
+        return control
+
+    vars(handler).update({event: partial(tell, event) for event in ("on_evaluate", "on_predict")})
+    try:
+        yield
+    finally:
+        del handler.on_evaluate, handler.on_predict
 
 
 class TrainingDivergedError(RuntimeError):

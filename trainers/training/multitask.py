@@ -17,12 +17,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import (
     EvalPrediction,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from modeling_minbert import TASKS, unknown
@@ -44,7 +42,14 @@ from trainers.problems.base import AnyProblem, Decode
 from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
-from .callbacks import DivergenceCheck, FreedMemory, keeping_patience, keeping_weights
+from .callbacks import (
+    DivergenceCheck,
+    FreedMemory,
+    keeping_patience,
+    keeping_weights,
+    prepare_again,
+    told_to_bars,
+)
 from .checks import (
     TIMES,
     check_arguments,
@@ -285,7 +290,7 @@ class MultiTaskTrainer(Trainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: object, resume_from_checkpoint: str | None
     ) -> object:
-        self._prepare_again()
+        prepare_again(self)
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
@@ -294,23 +299,6 @@ class MultiTaskTrainer(Trainer):
         for method in self.methods:
             method.begin()
         return prepared
-
-    def _prepare_again(self) -> None:
-        """Let accelerate prepare a model that it prepared to evaluate, or for another trainer.
-
-        It would leave such a model as it is: with weights of its own on every rank, and in the
-        precision of before.
-        """
-        state = vars(self.model)
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # in place
-        if is_sharded or self.model_wrapped is not self.model:
-            return
-        if state.pop("_is_accelerate_prepared", False):
-            self.accelerator._models.clear()
-        if (forward := state.pop("_original_forward", None)) is not None:
-            del state["forward"]
-            if getattr(forward, "__func__", None) is not type(self.model).forward:
-                state["forward"] = forward
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the parameters that decay, also of a task with a name such as ``norm``."""
@@ -616,7 +604,7 @@ class MultiTaskTrainer(Trainer):
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
         if not self.accelerator._models:
-            self._prepare_again()
+            prepare_again(self)
         with keeping_weights(self.model):
             output = super().evaluation_loop(dataloader, *args, **kwargs)
         # would keep the rows of every evaluation
@@ -683,9 +671,9 @@ class MultiTaskTrainer(Trainer):
         if self.is_world_process_zero():
             from modeling_minbert.folders import delete_leftovers  # few runs push
 
-            folder, token = Path(str(self.args.output_dir)), options.get("token")
+            token = options.get("token") or self.args.hub_token
             revision = options.get("revision") or self.args.hub_revision
-            token = token or self.args.hub_token
+            folder = Path(str(self.args.output_dir))
             delete_leftovers(str(self.hub_model_id), folder, token, revision)
         return super().push_to_hub(*args, **options)
 
@@ -779,30 +767,6 @@ def make_collator(
     supports = getattr(model, "supports_packed_input", lambda _: False)
     packed = args.n_gpu <= 1 and supports(args.device)
     return TaskCollator(padding or 0, packed=packed, texts=find_texts(tasks))
-
-
-@contextmanager
-def told_to_bars(handler: CallbackHandler) -> Iterator[None]:
-    """Keep evaluations and predictions of one task from all callbacks but progress bars.
-
-    Callbacks count evaluations of all tasks. Services for logs would log the loss of a prediction
-    without the name of its task, and Trackio, which ends its run with the training, begin another.
-    """
-    if "on_evaluate" in vars(handler):  # a prediction within an evaluation
-        yield
-        return
-
-    def tell(event: str, args: object, state: object, control: object, metrics: object) -> object:
-        for callback in handler.callbacks:
-            if isinstance(callback, ProgressCallback):
-                getattr(callback, event)(args, state, control, metrics=metrics)
-        return control
-
-    vars(handler).update({event: partial(tell, event) for event in ("on_evaluate", "on_predict")})
-    try:
-        yield
-    finally:
-        del handler.on_evaluate, handler.on_predict
 
 
 def hide_duplicates(
