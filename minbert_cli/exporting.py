@@ -124,8 +124,11 @@ def compare_answers(folder: Path, model: Any) -> None:
     texts = [text if text.strip() else "a" for text in map(model.tokenizer.decode, ids[:, 1:-1])]
     both = {"encode": [np.asarray(x.encode(texts)).tolist() for x in (exported, model)]}
     for name in exported.heads:
-        count = model.config.task(name).num_texts
-        rows: Any = texts if count == 1 else list(zip(texts, texts[1:] + texts[:1], strict=True))
+        task, rows = model.config.task(name), list[Any](texts)
+        if task.num_texts > 1:
+            rows = list(zip(texts, texts[1:] + texts[:1], strict=True))
+        elif getattr(task, "words", None) == "given":
+            rows = [text.split() for text in texts]
         both[name] = [x.predict(name, rows) for x in (exported, model)]
     for name, (found, expected) in both.items():
         pairs = list(zip_longest(list_leaves(found), list_leaves(expected)))
