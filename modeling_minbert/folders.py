@@ -11,10 +11,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -52,12 +52,10 @@ OTHER_POOLINGS = {
 }
 # Weights that are saved now, not others in the folder.
 WEIGHTS = re.compile(r"(adapter_model|model(\.\w+)?(-\d+-of-\d+)?)\.safetensors")
+INDEX, ADAPTER, WHOLE = "model.safetensors.index.json", "adapter_config.json", "model.safetensors"
 # What a load would take of a model before instead of the weights that are saved now, or with them.
-INDEX, ADAPTER = "model.safetensors.index.json", "adapter_config.json"
-LEFTOVERS = (
-    *(*FILES, "config.json", ADAPTER, "adapter_model.*", ONNX_SETTINGS),
-    *("model*.safetensors", INDEX),
-)
+LEFTOVERS = {ADAPTER, "adapter_model.safetensors", "adapter_model.bin", ONNX_SETTINGS, WHOLE, INDEX}
+SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 # Of a file of JSON.
 Fields = dict[str, Any]
 
@@ -248,16 +246,21 @@ def check_folder(folder: Path, model_type: str) -> None:
 
 
 def refuse_leftovers(folder: Path, model: Any) -> None:
-    """Refuse a folder with files of another model, which a load would take instead or as well."""
+    """Refuse a folder with files of another model, which a load would take instead or as well.
+
+    Those of a checkpoint of an earlier training are replaced.
+    """
     names: tuple[str, ...] = (ADAPTER, ONNX_SETTINGS)
     if getattr(model, "_hf_peft_config_loaded", False):  # an adapter, which may lie with its base
-        is_base = folder.resolve() == Path(model.name_or_path).resolve()
-        names = () if is_base else ("config.json",)
-    for name in names:
-        if (folder / name).is_file():
+        base = getattr(model, "_found_at", None) or model.name_or_path  # the first is absolute
+        names = () if folder.resolve() == Path(base).resolve() else ("config.json",)
+    for path in (folder / name for name in names):
+        if path.is_file() and re.fullmatch(r"checkpoint-\d+", folder.name):
+            path.unlink()
+        elif path.is_file():
             raise ValueError(
-                f"{folder} has the {name} of another model, which would be loaded with this one "
-                "or instead of it: save to another folder, or delete it first"
+                f"{folder} has the {path.name} of another model, which would be loaded with this "
+                "one or instead of it: save to another folder, or delete it first"
             )
 
 
@@ -267,16 +270,16 @@ def remove_modules(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def finish_folder(folder: Path) -> None:
+def finish_folder(folder: Path, variant: str | None = None) -> None:
     """Remove weights of the model before, and let others read those that were saved.
 
     They get the mode of the configuration: safetensors shuts out other users.
     """
-    if (folder / INDEX).is_file():
+    if variant is None and (folder / INDEX).is_file() and not (folder / ADAPTER).is_file():
         shards = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
         # transformers has removed those of the model before; where both are, one file wins
         is_sharded = all((folder / name).is_file() for name in shards)
-        (folder / ("model.safetensors" if is_sharded else INDEX)).unlink(missing_ok=True)
+        (folder / (WHOLE if is_sharded else INDEX)).unlink(missing_ok=True)
     configuration = next(folder.glob("*config.json"))  # or that of an adapter
     for weights in folder.glob("*.safetensors"):
         if WEIGHTS.fullmatch(weights.name) and not weights.is_symlink():
@@ -357,21 +360,35 @@ def save_vectors(
     write_modules(folder, embedding, model.config.hidden_size)
 
 
+def find_leftovers(names: Iterable[str], folder: Path) -> list[str]:
+    """List files of a repository that a load would take with those of a folder, or instead.
+
+    The base of an adapter may lie beside it.
+    """
+    stale = {*FILES} if (folder / ADAPTER).is_file() else LEFTOVERS.union(FILES)
+    return [
+        name
+        for name in names
+        if (name in stale or (SHARD.fullmatch(name) and WHOLE in stale))
+        and not (folder / name).exists()
+    ]
+
+
 def delete_leftovers(
-    repo_id: str, folder: Path, token: bool | str | None, revision: str | None
+    repo_id: str, folder: Path, token: bool | str | None, revision: str | None, *, after: Any
 ) -> None:
-    """Delete on the Hub what a load would take of a model before, and a folder does not have."""
+    """Delete what a load would take of a model before, after an upload, which may go on."""
     from huggingface_hub import HfApi
 
+    if isinstance(after, Future):
+        when = partial(delete_leftovers, repo_id, folder, token, revision, after=None)
+        after.add_done_callback(lambda done: None if done.exception() else when())
+        return
     api = HfApi(token=token)
-    stale = [
-        name
-        for name in api.list_repo_files(repo_id, revision=revision)
-        if any(fnmatch(name, pattern) for pattern in LEFTOVERS) and not (folder / name).exists()
-    ]
-    if stale:
+    names = find_leftovers(api.list_repo_files(repo_id, revision=revision), folder)
+    if names:
         message = "Delete files of the model before"
-        api.delete_files(repo_id, stale, revision=revision, commit_message=message)
+        api.delete_files(repo_id, names, revision=revision, commit_message=message)
 
 
 def upload(
@@ -399,8 +416,8 @@ def upload(
             card = ModelCard.load(api.hf_hub_download(repo, "README.md", revision=revision))
         card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
         card.save(folder / "README.md")
-    patterns = [*LEFTOVERS]  # but for what is uploaded now
-    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=patterns, **commit)
+    names = find_leftovers(api.list_repo_files(repo, revision=revision), folder)
+    return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=names, **commit)
 
 
 def _write(path: Path, values: object) -> None:

@@ -197,13 +197,17 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     written, settings = (json.loads(file.read_text("utf-8")) if file else {} for file in files)
     of_file = read_steps(written, tokenizer)
     steps = list(zip(list_steps(tokenizer.backend_tokenizer), list_steps(of_file), strict=True))
-    if not is_read_as(written, of_file, tokenizer) or any(
-        list_kinds(ours) != list_kinds(theirs) for ours, theirs in steps
-    ):
+    has_steps = all(list_kinds(ours) == list_kinds(theirs) for ours, theirs in steps)
+    by_class = tokenizer
+    if not has_steps or not is_read_as(written, of_file, tokenizer):
         own |= tokenizer._special_tokens_map  # which its files need not name
         own["model_input_names"] = tokenizer.model_input_names
-        return PreTrainedTokenizerFast.from_pretrained(path, **own)
-    for ours, theirs in steps:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, **own)
+    if not has_steps:
+        return tokenizer
+    for part, (ours, theirs) in zip(STEPS, steps, strict=True):
+        if tokenizer is not by_class:  # the options of both are those of the class
+            setattr(tokenizer.backend_tokenizer, part, getattr(by_class.backend_tokenizer, part))
         warn_of_options(path, ours, theirs, settings)
     return tokenizer
 

@@ -543,7 +543,7 @@ class MinBertPreTrainedModel(MinBertPrecision, PreTrainedModel):
             save_modules(Path(save_directory), self)
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if is_saved:
-            finish_folder(Path(save_directory))
+            finish_folder(Path(save_directory), kwargs.get("variant"))
 
     def supports_packed_input(self, device: torch.device | None = None) -> bool:
         """Return whether packed batches run on padding-free kernels, on `device` or where it is."""

@@ -329,6 +329,18 @@ def test_options_of_a_file_that_are_not_read_are_named(tmp_path, caplog):
     assert "tokenizer.json has lowercase=False, but the tokenizer is read with True" in caplog.text
 
 
+def test_a_file_with_another_model_has_the_options_of_its_folder(tmp_path):
+    vocabulary = {name: at for at, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "The"])}
+    BertTokenizer(vocabulary, do_lower_case=False).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    file = json.loads(path.read_text(encoding="utf-8"))
+    file["model"]["max_input_chars_per_word"] = 5
+    file["normalizer"]["lowercase"] = True  # which the folder denies
+    path.write_text(json.dumps(file), encoding="utf-8")
+
+    assert load_tokenizer(str(tmp_path)).tokenize("The TheThe") == ["The", "[UNK]"]
+
+
 @pytest.mark.parametrize("make", [make_bpe, make_unigram])
 def test_the_notes_of_a_vocabulary_know_its_tokenizer(make):
     assert describe_vocabulary(["the garden is lovely"], make()) == []

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import modeling_minbert
 from modeling_minbert import MinBertConfig, MinBertForMaskedLM, MinBertForMultiTask, MinBertModel
+from modeling_minbert.folders import find_leftovers
 from tests.modeling_minbert.test_packed import PAIRS as CLASSES
 from tests.small_run import vary_weights
 
@@ -221,3 +222,16 @@ def test_weights_of_the_model_before_are_removed_also_where_they_are_shards(tiny
 
         assert_close(again.state_dict(), model.state_dict(), atol=0, rtol=0)
         assert len(list(tmp_path.glob("model.safetensors*"))) == 1  # or the index of the shards
+
+
+def test_on_the_hub_only_what_a_load_would_take_is_a_leftover(tmp_path):
+    stale = ["adapter_config.json", "minbert.json", "model-00001-of-00002.safetensors"]
+    stale += ["model.safetensors.index.json"]
+    kept = ["model.safetensors", "model.fp16.safetensors", "old/model.safetensors", "notes.txt"]
+    (tmp_path / "model.safetensors").touch()
+    assert find_leftovers([*kept, *stale], tmp_path) == stale
+
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "adapter_config.json").touch()  # whose base may be there
+    names = ["modules.json", "config.json", "model.safetensors", *stale]
+    assert find_leftovers(names, tmp_path) == ["modules.json"]

@@ -134,11 +134,17 @@ def test_a_model_is_not_saved_beside_an_adapter_nor_an_adapter_beside_a_model(ti
 
     with pytest.raises(ValueError, match=r"config\.json of another model, which would be loaded"):
         model.save_pretrained(tmp_path / "other")
+    model.save_pretrained(tmp_path / "base")  # of which it is an adapter
+    (tmp_path / "base" / "adapter_config.json").unlink()
     merge_lora(model)
     for save in (model.save_pretrained, model.save_as_transformers):
         with pytest.raises(ValueError, match=r"adapter_config\.json of another model, which would"):
             save(tmp_path / "adapter")
         save(tmp_path / save.__name__)
+    (tmp_path / "checkpoint-2").mkdir()  # of an earlier training
+    (tmp_path / "checkpoint-2" / "adapter_config.json").touch()
+    model.save_pretrained(tmp_path / "checkpoint-2")
+    assert not (tmp_path / "checkpoint-2" / "adapter_config.json").exists()
     again = MinBertModel.from_pretrained(tmp_path / "save_pretrained")
     assert_close(again.state_dict(), model.state_dict())
     (tmp_path / "base" / "minbert.json").touch()  # an export, which `minbert.load` would take

@@ -9,7 +9,7 @@ import datasets
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, TrainerCallback
 
 from modeling_minbert import MinBertForMultiTask
 from tests.trainers import tiny
@@ -417,3 +417,30 @@ def test_every_trainer_of_a_model_has_its_own_precision(tmp_path, bf16, stage):
     getattr(tiny.make_trainer(tmp_path / "second", model=model, bf16=bf16, max_steps=1), stage)()
 
     assert {*seen} == {torch.bfloat16 if bf16 else torch.float32}
+
+
+def test_an_evaluation_of_another_trainer_leaves_the_precision_of_a_training(tmp_path):
+    model = tiny.make_trainer(tmp_path).model
+    seen = []
+    layer = model.bert.encoder.layer[0].intermediate.dense
+    layer.register_forward_hook(lambda *given: seen.append((model.training, given[-1].dtype)))
+    first, second = (
+        tiny.make_trainer(tmp_path / str(bf16), model=model, bf16=bf16, max_steps=2)
+        for bf16 in (True, False)
+    )
+
+    class Evaluate(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            second.evaluate()
+
+    first.add_callback(Evaluate())
+    first.train()
+    second.evaluate()
+    first.evaluate()
+    second.train()
+    first.evaluate()
+
+    kinds = [key for key, _ in itertools.groupby(seen)]
+    half, full = torch.bfloat16, torch.float32
+    expected = [(True, half), (False, full)] * 2 + [(False, half), (True, full), (False, half)]
+    assert kinds == expected

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -60,11 +61,14 @@ class AggregateEarlyStopping(EarlyStoppingCallback):
 @contextmanager
 def keeping_patience(handler: CallbackHandler) -> Iterator[None]:
     """Let a checkpoint restore the counters of early stopping, not its patience and threshold."""
-    found = (each for each in handler.callbacks if isinstance(each, EarlyStoppingCallback))
-    given = {type(each): each.state()["args"] for each in found}
+    given = defaultdict[type, list[Any]](list)
+    for callback in handler.callbacks:
+        if isinstance(callback, EarlyStoppingCallback):
+            given[type(callback)].append(callback.state().get("args", {}))
     yield
-    for each in handler.callbacks:
-        vars(each).update(given.get(type(each), {}))
+    for callback in handler.callbacks:
+        if states := given[type(callback)]:
+            vars(callback).update(states.pop(0))
 
 
 class LastStep(TrainerCallback):
@@ -156,22 +160,44 @@ def keeping_weights(model: Any) -> Iterator[None]:
             setattr(module, name, buffer.to(getattr(module, name).device))
 
 
+# What accelerate sets on a model that it has prepared, and the last trainer that trained it.
+PREPARED, TRAINED_BY = ("_is_accelerate_prepared", "_original_forward", "forward"), "_trained_by"
+
+
 def prepare_again(trainer: Any) -> None:
     """Let accelerate prepare a model that it prepared to evaluate, or for another trainer.
 
     It would leave such a model as it is: with weights of its own on every rank, and in the
     precision of before.
     """
-    model: Any = trainer.model
-    state, is_sharded = vars(model), trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    if is_sharded or trainer.model_wrapped is not model:  # sharded in place, or by this trainer
+    state, forward = vars(trainer.model), type(trainer.model).forward
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # sharded in place
         return
     if state.pop("_is_accelerate_prepared", False):
         trainer.accelerator._models.clear()
-    if (forward := state.pop("_original_forward", None)) is not None:
-        del state["forward"]
-        if getattr(forward, "__func__", None) is not type(model).forward:
-            state["forward"] = forward
+    if (own := state.pop("_original_forward", None)) is not None:
+        state["forward"] = own
+        if getattr(own, "__func__", None) is forward:
+            del state["forward"]
+
+
+@contextmanager
+def preparing(trainer: Any) -> Iterator[None]:
+    """Prepare a model for an evaluation in the precision of a trainer, if another one trains it."""
+    state, models = vars(trainer.model), trainer.accelerator._models
+    if state.get(TRAINED_BY) is trainer.stage:
+        yield
+        return
+    before, prepared = {name: state[name] for name in PREPARED if name in state}, models[:]
+    prepare_again(trainer)
+    try:
+        yield
+    finally:
+        if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            for name in PREPARED:
+                state.pop(name, None)
+            state.update(before)
+            models[:] = prepared
 
 
 @contextmanager

@@ -328,9 +328,10 @@ def make_schedule(args: TrainingArguments, optimizer: Optimizer, steps: int) -> 
     return get_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, steps, options)
 
 
-def check_optimizer(args: TrainingArguments, model: Any) -> None:
+def check_optimizer(args: TrainingArguments, model: Any, given: tuple[Any, Any]) -> None:
     """Refuse an optimizer and a schedule that cannot be made, by a ValueError."""
-    if args.deepspeed:  # which has its own
+    # DeepSpeed has its own, and others hook into the weights of the model when they are made
+    if given != (None, None) or args.deepspeed or "layerwise" in str(args.optim):
         return
     keys = ("optim", "optim_args")
     try:
@@ -343,8 +344,8 @@ def check_optimizer(args: TrainingArguments, model: Any) -> None:
         keys = ("lr_scheduler_type", "lr_scheduler_kwargs")
         make_schedule(args, optimizer, max(1, args.max_steps))
     except Exception as error:
-        given = {name: getattr(args, name) for name in keys}
-        values = (f"{name}={getattr(value, 'value', value)!r}" for name, value in given.items())
+        found = {name: getattr(args, name) for name in keys}
+        values = (f"{name}={getattr(value, 'value', value)!r}" for name, value in found.items())
         raise ValueError(f"{', '.join(values)}: {str(error).partition(chr(10))[0]}") from error
 
 
@@ -389,10 +390,11 @@ def check_methods(methods: Sequence[Method], optimizers: tuple[Any, Any], model:
         refuse_scaling(methods, f"optimizers has a {type(inner).__name__}")
 
 
-def warn_of_half(model: nn.Module) -> None:
+def warn_of_half(args: TrainingArguments, model: nn.Module) -> None:
     """Warn if weights are trained in half precision, as they are loaded from some checkpoints."""
     trained = (weight.dtype for weight in model.parameters() if weight.requires_grad)
-    if half := {torch.float16, torch.bfloat16} & {*trained}:
+    half = {torch.float16, torch.bfloat16} & {*trained}
+    if half and not args.deepspeed:  # which keeps others in float32
         logger.warning(
             "weights are in %s, where small updates are rounded away: load the model with "
             "dtype=torch.float32; bf16=True still computes in bfloat16",

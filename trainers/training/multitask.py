@@ -1,5 +1,6 @@
 """The Trainer for several tasks: what differs from the loop of transformers' Trainer."""
 
+import inspect
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,11 +44,13 @@ from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
 from .callbacks import (
+    TRAINED_BY,
     DivergenceCheck,
     FreedMemory,
     keeping_patience,
     keeping_weights,
     prepare_again,
+    preparing,
     told_to_bars,
 )
 from .checks import (
@@ -148,14 +151,13 @@ class MultiTaskTrainer(Trainer):
         in_glue = [task.name for task in tasks if task.in_glue]
         auxiliary = [task.name for task in tasks if task.training.auxiliary]
         check_arguments(args, self.problems, in_glue, self._user_metrics, auxiliary)
-        if optimizers == (None, None):
-            check_optimizer(args, model)
         self.takes_task = takes_task(model)
         self._set_defaults(args)
         rows, held_out = find_rows(tasks), find_rows(tasks, "evaluation")
         self.train_sampler, dataset = None, None
         if rows:
-            warn_of_half(model)
+            check_optimizer(args, model, optimizers)
+            warn_of_half(args, model)
             self.train_sampler = make_sampler(self.tasks, args, sampling, steps_per_epoch)
             dataset = TaskDataset(rows, self.train_sampler)
         collator: Any = data_collator  # of `Joined` rows, where Trainer expects lists
@@ -199,6 +201,7 @@ class MultiTaskTrainer(Trainer):
         # of an evaluation, by part: sums of losses, and numbers of their terms, (2,) by batch
         self._evaluated: dict[str, list[Tensor]] = {}
         self._weights: list[float] = []  # of the losses of this optimizer step
+        self.stage = object()  # by which a model knows who trained it last
         self._scales = False  # whether methods have changed the optimizer
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
@@ -217,18 +220,16 @@ class MultiTaskTrainer(Trainer):
     # Batches
 
     def _make_loader(self, rows: Any, **options: Any) -> DataLoader[Any]:
-        args = self.args
+        args, lasting = self.args, self.args.dataloader_persistent_workers
         defaults = {
             "collate_fn": self.data_collator,
             "num_workers": args.dataloader_num_workers,
             # without an accelerator pinning only warns
             "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
             "prefetch_factor": args.dataloader_prefetch_factor,
-            "persistent_workers": args.dataloader_persistent_workers,
+            "persistent_workers": lasting,
             # which draw from the random state when they begin, and again in a resumed run
-            "generator": torch.Generator().manual_seed(0)
-            if args.dataloader_persistent_workers
-            else None,
+            "generator": torch.Generator().manual_seed(args.seed) if lasting else None,
             "multiprocessing_context": args.dataloader_multiprocessing_context,
         }
         return self.accelerator.prepare(DataLoader(rows, **(defaults | options)))
@@ -290,10 +291,12 @@ class MultiTaskTrainer(Trainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: object, resume_from_checkpoint: str | None
     ) -> object:
-        prepare_again(self)
+        if self.model_wrapped is self.model:
+            prepare_again(self)
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
+        vars(self.model)[TRAINED_BY] = self.stage
         self._weights.clear()  # of a training that was stopped within a step
         self._losses = LossLog(self.problems)
         for method in self.methods:
@@ -603,9 +606,7 @@ class MultiTaskTrainer(Trainer):
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         self._evaluated = {}
-        if not self.accelerator._models:
-            prepare_again(self)
-        with keeping_weights(self.model):
+        with preparing(self), keeping_weights(self.model):
             output = super().evaluation_loop(dataloader, *args, **kwargs)
         # would keep the rows of every evaluation
         loaders: list[Any] = self.accelerator._dataloaders
@@ -662,20 +663,20 @@ class MultiTaskTrainer(Trainer):
         super().save_model(output_dir, _internal_call)
 
     def push_to_hub(self, *args: Any, **options: Any) -> Any:
-        """Push the output folder, and delete files of a model before that would be loaded with it.
+        """Push the output folder, then delete files of a model before that a load would take.
 
         For arguments see `transformers.Trainer.push_to_hub`.
         """
-        if self.hub_model_id is None:
-            self.init_hf_repo(token=options.get("token"), private=options.get("private"))
+        given = inspect.signature(Trainer.push_to_hub).bind(self, *args, **options).arguments
+        pushed = super().push_to_hub(*args, **options)
         if self.is_world_process_zero():
             from modeling_minbert.folders import delete_leftovers  # few runs push
 
-            token = options.get("token") or self.args.hub_token
-            revision = options.get("revision") or self.args.hub_revision
+            keys = ("token", "revision")
+            where = (given.get(key) or getattr(self.args, f"hub_{key}") for key in keys)
             folder = Path(str(self.args.output_dir))
-            delete_leftovers(str(self.hub_model_id), folder, token, revision)
-        return super().push_to_hub(*args, **options)
+            delete_leftovers(str(self.hub_model_id), folder, *where, after=pushed)
+        return pushed
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir))
