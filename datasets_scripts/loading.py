@@ -200,8 +200,7 @@ class TaskRows:
             return encoded
         rows = self.row_format.encode(self.unlabeled, tokenizer, encoding)
         missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), IGNORED_LABEL).tolist()
-        feature = encoded.features["labels"]
-        rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
+        rows = rows.add_column("labels", [missing] * len(rows), feature=encoded.features["labels"])
         return datasets.concatenate_datasets([encoded, rows.select_columns(encoded.column_names)])
 
     def training_texts(self) -> list[list[Any]]:
@@ -233,8 +232,7 @@ class TaskRows:
 
 def check_files(data: TaskData) -> None:
     """Check that the files of a task exist, are not empty, and have a known suffix."""
-    unlabeled = [] if data.unlabeled_file is None else [data.unlabeled_file]
-    for path in [*data.files.values(), *unlabeled]:
+    for path in filter(None, (*data.files.values(), data.unlabeled_file)):
         check_file(path, data.kind.suffixes)
 
 
@@ -609,8 +607,9 @@ def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
         for values in zip(*batch.values(), strict=True):
             texts = []
             for value in values:
-                joined = " ".join(value) if isinstance(value, list) else str(value)
-                texts.append(_simplify(joined))
+                text = " ".join(value) if isinstance(value, list) else str(value)
+                is_plain = text.isascii() and text.isprintable()  # lower() is the same, but faster
+                texts.append(text.lower() if is_plain else UNCASED.normalize_str(text))
             yield digest_text("\0\0".join(sorted(texts)))
 
 
@@ -618,12 +617,6 @@ def digest_text(text: str) -> int:
     """Hash a text without its white space to a number below 2 ** 64."""
     letters = "".join(text.split())
     return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
-
-
-def _simplify(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text.lower()  # the same, and much faster
-    return UNCASED.normalize_str(text)
 
 
 # Held-out rows
