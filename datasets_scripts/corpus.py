@@ -33,16 +33,7 @@ from modeling_minbert import unknown
 from modeling_minbert.pieces import find_space
 
 from .catalog import DATASETS, read_sample
-from .checking import (
-    INNER,
-    Count,
-    Fraction,
-    Share,
-    Text,
-    check_keys,
-    check_revision,
-    option,
-)
+from .checking import INNER, Count, Fraction, Share, Text, check_keys, check_revision, option
 from .hub import HUB_NAMES, find_commit, match_splits, open_hub, readable_hub
 from .loading import (
     InvalidRow,
@@ -318,8 +309,7 @@ def split_sentences(text: str, *, is_prose: bool) -> list[str]:
     for line in text.split("\n"):
         if line.strip():
             # the library panics on some non-ASCII white space
-            squeezed_line = " ".join(line.split())
-            parts = segment("en", squeezed_line) if is_prose else [line]
+            parts = segment("en", " ".join(line.split())) if is_prose else [line]
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
     return sentences
 
@@ -651,8 +641,7 @@ def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRo
     places = np.flatnonzero(documents.data.column("problem").is_valid())
     wrong = documents.select_columns(["file", "line", "problem"]).select(places)
     invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
-    most = source.data.max_invalid_fraction
-    check_invalid_fraction(source.name, invalid, len(documents), most)
+    check_invalid_fraction(source.name, invalid, len(documents), source.data.max_invalid_fraction)
     log_invalid_rows(source.data.where, invalid)
     return invalid
 
@@ -672,8 +661,7 @@ def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datase
     key = (source.key, tokenizer.to_str(), *options)
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
-        tables = _tokenize(source, tokenizer, space)
-        return store_tables(tables, features.arrow_schema, "text", key)
+        return store_tables(_tokenize(source, tokenizer, space), features.arrow_schema, "text", key)
 
 
 def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict[str, Any]]:

@@ -172,8 +172,7 @@ class MultiLabelFormat(ClassificationFormat):
         if isinstance(value, str):
             listed = read_list(value)
             if listed is None:
-                names = map(normalize_value, value.split(self.separator))
-                return [name for name in names if name]
+                return list(filter(None, map(normalize_value, value.split(self.separator))))
             value = listed
         if isinstance(value, list):
             return list(map(name_label, value))
@@ -241,8 +240,7 @@ class MultiOutputFormat(SentenceFormat):
         classes = []
         for column, labels in zip(self.targets, zip(*written, strict=True), strict=False):
             names = sort_labels(filter(None, labels))
-            keys = f"column {column!r} of label_columns"
-            check_classes(self.data.where, "labels", names, keys)
+            check_classes(self.data.where, "labels", names, f"column {column!r} of label_columns")
             classes.append(names)
         return replace(self, classes=tuple(classes))
 

@@ -369,8 +369,7 @@ def list_written(rows: Dataset, column: str) -> list[Any]:
 def without_labels(rows: Dataset) -> Dataset:
     """Make the labels of all rows unknown."""
     unknown: Any = [None] * len(rows)
-    feature = rows.features["label"]
-    return rows.remove_columns("label").add_column("label", unknown, feature=feature)
+    return rows.remove_columns("label").add_column("label", unknown, feature=rows.features["label"])
 
 
 # Sentences

@@ -289,8 +289,7 @@ def list_weights(path: str, revision: str | None = None) -> list[str]:
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:
     """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
-    positions = model.config.longest_sequence
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.longest_sequence)
     where = "the new model" if path is None else f"model_name_or_path={path!r}"
     check_vocabulary(tokenizer, model.config, where)
 

@@ -73,8 +73,7 @@ def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
         )
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        states = pool.submit(find_states, order_runs(rows)).result()
-    return arguments, rows, states
+        return arguments, rows, pool.submit(find_states, order_runs(rows)).result()
 
 
 def find_states(runs: Sequence[PlannedRun]) -> States:
@@ -306,8 +305,7 @@ class ExperimentTable:
                 for place, name in enumerate(names, 1)
             }
             figures.append(Figure(column, "row", column, series, note, style="points"))
-        table = Table("", [(name, "") for name in head], lines)
-        sections = [Section("Table", [NOTE], [table])]
+        sections = [Section("Table", [NOTE], [Table("", [(name, "") for name in head], lines)])]
         if figures:
             sections.append(Section("Seeds", ["Each point is a run."], figures))
         name = printable(folder.resolve().name)

@@ -275,9 +275,8 @@ def sole_writer(output_dir: AnyPath) -> Iterator[None]:
     """Lock the folder against other runs until the process ends, in whatever way."""
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK_FILE, timeout=0)
     try:
-        held = lock.acquire()
+        held = FileLock(folder / LOCK_FILE, timeout=0).acquire()
     except Timeout:
         raise ValueError(
             f"output_dir={str(folder)!r} is being written by another process: wait for it or end "

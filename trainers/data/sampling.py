@@ -182,9 +182,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         self._streams: list[RowStream] = []
         for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
-            place = (seed, position)
-            stream = RowStream(size, batch_sizes[task], num_replicas, place, row_lengths)
-            self._streams.append(stream)
+            parts = (batch_sizes[task], num_replicas, (seed, position), row_lengths)
+            self._streams.append(RowStream(size, *parts))
         passes = np.asarray([stream.size / stream.step_rows for stream in self._streams])
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, batches = self.sampling.sampling_weights, passes
