@@ -44,10 +44,8 @@ JSON_FILES = (
     "special_tokens_map.json",
     "model.safetensors.index.json",
 )
-# Special tokens of a row, which leave no room for text.
-MIN_TOKENS = 3
-# Tokens of a row by default.
-ROW_LENGTH = 128
+MIN_TOKENS = 3  # special tokens of a row, which leave no room for text
+ROW_LENGTH = 128  # tokens of a row by default
 
 
 def load_pretrained(

@@ -266,8 +266,7 @@ class ExperimentTable:
     def markdown(self) -> str:
         """Format the table, with notes below it."""
         parts = [markdown_table(self.list_cells(), text_columns=1), NOTE]
-        # that count, with what their metrics depend on
-        tasks: dict[str, set[tuple[str, str]]] = {}
+        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with what their metrics depend on
         for row, results in zip(self.rows, self.results, strict=True):
             for folder, content in results.items():
                 settings = run_folder.read_settings(folder).get("tasks") or {}

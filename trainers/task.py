@@ -14,8 +14,7 @@ from trainers.problems.base import AnyProblem
 if TYPE_CHECKING:
     from trainers.data.masking import Masking
 
-# Of a batch, whose order of rows is kept in memory.
-MAX_ROWS = 100_000
+MAX_ROWS = 100_000  # of a batch, whose order of rows is kept in memory
 Weight = Annotated[
     float,
     number("a number > 0 (to train without a task, remove it from the recipe)", lambda x: x > 0),

@@ -32,14 +32,12 @@ MASK = "attention_mask"
 MODEL_COLUMNS = ("input_ids", "token_type_ids", LABELS)
 # Column of texts that are split into windows: sequences of each text of a row.
 WINDOWS_COLUMN = "num_windows"
-# Outputs of teachers, in rows and batches.
-TEACHER = "teacher_logits"
+TEACHER = "teacher_logits"  # outputs of teachers, in rows and batches
 ROW_TOKENS = 512  # the most that a row has without windows
 
 Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
-# What the model gets, and the name of its task.
-Batch: TypeAlias = dict[str, Any]
+Batch: TypeAlias = dict[str, Any]  # what the model gets, and the name of its task
 
 
 class Joined(NamedTuple):

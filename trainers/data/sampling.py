@@ -11,8 +11,7 @@ from torch.utils.data import Sampler
 
 from datasets_scripts.checking import check_value, is_number, key_types, option
 
-# Of an epoch, whose order is kept in memory.
-MAX_STEPS = 10_000_000
+MAX_STEPS = 10_000_000  # of an epoch, whose order is kept in memory
 # Global batches that are sorted by length together: enough for little padding, few enough to keep
 # the order random.
 GROUP_BATCHES = 50

@@ -26,11 +26,9 @@ from .metrics import ACCURACY, EVALUATE, Array, Described, Metric, binomial_erro
 logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
-# Turns the logits of a task, (N, K), into predictions, (N,).
-Decode = Callable[[Array], Any]
+Decode = Callable[[Array], Any]  # turns the logits of a task, (N, K), into predictions, (N,)
 
-# Longer texts are cut when they are quoted in a report.
-MAX_QUOTED_CHARACTERS = 2000
+MAX_QUOTED_CHARACTERS = 2000  # longer texts are cut when they are quoted in a report
 RESAMPLES = 1000
 
 

@@ -93,8 +93,7 @@ STYLES: list[dict[str, Any]] = [
     {"color": LIGHT["third"], "marker": "^", "linestyle": "-."},
     {"color": LIGHT["fourth"], "marker": "D", "linestyle": ":"},
 ]
-# A series with more points than this is drawn without marks.
-MOST_MARKS = 40
+MOST_MARKS = 40  # a series with more points than this is drawn without marks
 GUIDE = {"color": LIGHT["quiet"], "linestyle": (0, (5, 4)), "linewidth": 1.2}
 # What a picture within a page does not need.
 UNUSED = re.compile(
