@@ -58,9 +58,6 @@ from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
 
-# Keys
-
-
 SAMPLE_TEXT = "sample_text"
 HELD_OUT_SHARE = 0.05
 BUILT_IN = (SAMPLE_TEXT, *DATASETS)
@@ -204,9 +201,6 @@ class CorpusData:
         )
 
 
-# Documents of files
-
-
 PLAIN_SUFFIXES = (".txt", "")
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 OWN_LINES = FileFormat(quoting=True)  # a document has many lines, also with tables
@@ -314,9 +308,6 @@ def split_sentences(text: str, *, is_prose: bool) -> list[str]:
     return sentences
 
 
-# Where documents are
-
-
 def find_sources(data: CorpusData) -> dict[str, Source]:
     """Locate the documents of a corpus by split; text of files and streams is not read yet."""
     if data.hub_id is not None:
@@ -413,9 +404,6 @@ def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
     return sources
 
 
-# Held-out documents, and texts for a vocabulary
-
-
 def held_out(share: float, total: float = inf) -> Iterator[int]:
     """Yield the number of one of every ``1 / share`` consecutive documents, below ``total``."""
     if share == 0:
@@ -454,9 +442,6 @@ class TrainingTexts:
                     yield document.text
 
 
-# Tables on disk
-
-
 def store_tables(
     tables: Iterable[Mapping[str, Any]], schema: pa.Schema, name: str, key: Any
 ) -> datasets.Dataset:
@@ -477,9 +462,6 @@ def store_tables(
                     writer.write_table(pa.table(columns, schema=schema))
             part.replace(file)  # whole or not at all
     return datasets.Dataset.from_file(str(file))
-
-
-# Tokens
 
 
 class TokenizedDocuments:

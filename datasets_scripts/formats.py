@@ -34,9 +34,6 @@ from .row_format import (
 
 logger = logging.getLogger(__name__)
 
-# Numbers
-
-
 MISSING = float(IGNORED_LABEL)
 # A target that happens to be -100 is stored as its neighbor in float32, to differ from `MISSING`.
 NEAR_MISSING = float(np.nextafter(np.float32(MISSING), np.float32(0)))
@@ -113,9 +110,6 @@ class RegressionFormat(SentenceFormat):
         """Return the labels, (N, K), with a mask of the missing ones."""
         labels = np.asarray(rows["label"][:], dtype=np.float64).reshape(len(rows), -1)
         return np.ma.masked_equal(labels, MISSING)
-
-
-# Several labels
 
 
 SEPARATORS = ",;|/\t"  # that are usual between labels
@@ -270,9 +264,6 @@ def number_rarest(present: NDArray[np.bool_]) -> NDArray[np.int64]:
     """
     rarest: NDArray[np.int64] = np.where(present, present.sum(axis=0), len(present) + 1)
     return rarest.argmin(axis=1)
-
-
-# No label
 
 
 @dataclass(frozen=True)

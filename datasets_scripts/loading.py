@@ -43,9 +43,6 @@ from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
 
-# Invalid rows
-
-
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
 MOST_LETTERS = 300  # of a reason, which may quote a value of any length
@@ -113,9 +110,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
         logger.warning("... and %d more", len(invalid) - MAX_ROWS_LISTED)
     if invalid:
         logger.warning("%s: skipped %d invalid rows", owner, len(invalid))
-
-
-# Rows of a task
 
 
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
@@ -234,9 +228,6 @@ def check_files(data: TaskData) -> None:
     """Check that the files of a task exist, are not empty, and have a known suffix."""
     for path in filter(None, (*data.files.values(), data.unlabeled_file)):
         check_file(path, data.kind.suffixes)
-
-
-# Reading
 
 
 PACKAGE = Path(__file__).parent
@@ -518,9 +509,6 @@ def _read_unlabeled(path: str, row_format: RowFormat) -> tuple[Dataset, list[Inv
     return rows, invalid
 
 
-# Draws
-
-
 def sample_rows(rows: Dataset, data: TaskData, split: str, labels: Sequence[str] | None) -> Dataset:
     """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
     # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
@@ -552,9 +540,6 @@ def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[n
     sizes = np.bincount(classes)
     ranks = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.sort(order[ranks < most])
-
-
-# Repeated rows
 
 
 LARGEST_SHARE = 0.1  # of the rows; official datasets share some short or common texts
@@ -617,9 +602,6 @@ def digest_text(text: str) -> int:
     """Hash a text without its white space to a number below 2 ** 64."""
     letters = "".join(text.split())
     return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
-
-
-# Held-out rows
 
 
 MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise

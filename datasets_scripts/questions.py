@@ -40,8 +40,6 @@ from .row_format import (
 )
 from .task_data import ROW_KINDS
 
-# SQuAD
-
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
@@ -85,9 +83,6 @@ def _read_articles(path: str) -> Any:
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
     return content["data"] if isinstance(content, dict) and "data" in content else None
-
-
-# Questions
 
 
 @dataclass(frozen=True)

@@ -372,9 +372,6 @@ def without_labels(rows: Dataset) -> Dataset:
     return rows.remove_columns("label").add_column("label", unknown, feature=rows.features["label"])
 
 
-# Sentences
-
-
 @dataclass(frozen=True)
 class SentenceFormat(RowFormat):
     """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``."""
@@ -547,9 +544,6 @@ def number_strata(scores: NDArray[Any]) -> NDArray[np.int64]:
     """Number the ranges of scores, (N,), that have equal numbers of rows."""
     limits = np.quantile(scores, np.linspace(0, 1, STRATA + 1)[1:-1])
     return np.asarray(np.searchsorted(limits, scores, side="right"), np.int64)
-
-
-# Tokens
 
 
 def encode_rows(

@@ -507,9 +507,6 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
     return TaskDataset({task: rows}), order
 
 
-# Batches
-
-
 @dataclass(eq=False)
 class TaskCollator:
     """Make the rows of one task a batch.
