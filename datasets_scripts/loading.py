@@ -132,9 +132,8 @@ class TaskRows:
             invalid or because the annotators did not agree; of held-out splits also the number of
             rows whose texts are those of a training row, with or without a label, of test splits
             those of a validation row, and ``rows_of_others`` those whose texts only other tasks
-            train on; of training the number of further rows without a
-            label, ``unlabeled_rows``; and of validation rows that were training rows the number of
-            rows they were drawn from.
+            train on; of training the number of further rows without a label, ``unlabeled_rows``;
+            and of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows, and of the names of their labels.
         commit: Commit of the dataset on the Hub; None for local rows.
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.

@@ -60,15 +60,13 @@ class Problem(ABC, Generic[Outputs]):
     problem_type: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     optional_metrics: ClassVar[tuple[Metric, ...] | None] = None  # None: `metrics` are fixed
-    # The loss is a mean over tokens instead of rows.
-    predicts_tokens: ClassVar[bool] = False
+    predicts_tokens: ClassVar[bool] = False  # the loss is a mean over tokens instead of rows
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     # R-Drop compares logits of rows, too.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Decision thresholds are fitted to held-out rows instead of training rows.
     fits_held_out: ClassVar[bool] = False
-    # The files of `write` have words or answers of the rows.
-    writes_texts: ClassVar[bool] = False
+    writes_texts: ClassVar[bool] = False  # the files of `write` have words or answers of the rows
     # Columns of rows without which nothing can be evaluated.
     evaluated: ClassVar[tuple[str, ...]] = ()
     # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.
