@@ -131,8 +131,7 @@ class QuestionFormat(RowFormat):
             where = f"{start} is beyond its {len(passage)} characters"
             if 0 <= start < len(passage):
                 where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
-            place = passage.find(text)
-            if place >= 0:
+            if (place := passage.find(text)) >= 0:
                 where += f", but it is at {place}: correct answer_start, in characters from 0"
             raise ValueError(
                 f"the answer {shorten(text)!r} is not at its place in the passage; {where}"

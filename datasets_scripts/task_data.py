@@ -281,8 +281,7 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
         if data.data_dir is not None:
             raise ValueError(f"{where} is generated and reads no files; remove data_dir")
         return replace(data, **row.columns)
-    folder = data.data_dir or data_dir
-    if folder is not None:
+    if (folder := data.data_dir or data_dir) is not None:
         return _find_files(data, row, Path(folder))
     if row.hub_id is None:
         raise ValueError(

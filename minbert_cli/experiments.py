@@ -99,8 +99,7 @@ def find_states(runs: Sequence[PlannedRun]) -> States:
             run_folder.check_same_run(folder, settings)
             if states[folder] != "new":
                 check_sources(folder, settings, states)
-            record = run_folder.read_run(folder)
-            if record is not None and record.data:
+            if (record := run_folder.read_run(folder)) is not None and record.data:
                 now = hash_rows(folder, tasks, hashes)
                 for name in record.data:
                     if name.startswith("teacher "):

@@ -19,16 +19,11 @@ ALL = "all"  # after ``--help``
 # What stands for a type of Python; other types are texts.
 WORDS = {bool: "true or false", int: "number", float: "number", dict: "mapping", list: "list"}
 PLACES = {
-    "model_name_or_path": "name or path",
-    "tokenizer_name_or_path": "name or path",
-    "base": "name or path",
-    "data_dir": "folder",
-    "output_dir": "folder",
+    **dict.fromkeys(("model_name_or_path", "tokenizer_name_or_path", "base"), "name or path"),
+    **dict.fromkeys(("data_dir", "output_dir"), "folder"),
     "resume_from_checkpoint": "true or folder",
     "hub_model_id": "owner/name",
-    "tasks": "names or mapping",
-    "corpus": "names or mapping",
-    "rows": "names or mapping",
+    **dict.fromkeys(("tasks", "corpus", "rows"), "names or mapping"),
     "seeds": "numbers",
 }
 # Instead of long or misleading texts of transformers.

@@ -34,8 +34,7 @@ def choose_program(recipe: Mapping[str, object], where: str) -> str:
 
 def check_program(recipe: Mapping[str, object], where: Path, program: str) -> None:
     """Refuse a recipe that is for another program than ``minbert <program>``."""
-    right = find_program(recipe)
-    if right not in (None, program):
+    if (right := find_program(recipe)) not in (None, program):
         raise ValueError(
             f"{where} is not a recipe for minbert {program}; use it with minbert {right}"
         )

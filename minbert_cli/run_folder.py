@@ -298,8 +298,7 @@ def start_run(
 
 def finish_run(output_dir: AnyPath) -> None:
     """Record that all results are written."""
-    run = read_run(output_dir)
-    if run is not None:
+    if (run := read_run(output_dir)) is not None:
         _write_run(Path(output_dir), replace(run, finished=True))
 
 

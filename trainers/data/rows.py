@@ -244,8 +244,7 @@ class FlatRows:
         elif self._bounds is not None and len(np.unique(np.diff(self._bounds))) > 1:
             raise ValueError("rows differ in their number of sequences")
         # the places of selected rows in the table; select() itself would slice it for each row
-        indices = dataset._indices
-        if indices is not None:
+        if (indices := dataset._indices) is not None:
             order = indices.column(0).to_numpy().astype(np.int64)
             sequences = self._list_sequences(order)
             self.columns = {

@@ -233,10 +233,8 @@ def find_output(outputs: ModelOutput, *names: str) -> Tensor:
 def bootstrap(score: Callable[..., float], *columns: Array) -> float | None:
     """Estimate the standard error of a score of columns, (N, ...), over the choice of the rows."""
     generator, count = np.random.default_rng(0), len(columns[0])
-    scores = []
-    for _ in range(RESAMPLES):
-        rows = generator.integers(count, size=count)
-        scores.append(score(*(column[rows] for column in columns)))
+    draws = (generator.integers(count, size=count) for _ in range(RESAMPLES))
+    scores = [score(*(column[rows] for column in columns)) for rows in draws]
     known = np.array(scores)[np.isfinite(scores)]  # a draw may have one label only
     return float(known.std()) if len(known) else None
 
