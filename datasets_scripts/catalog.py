@@ -201,9 +201,7 @@ DATASETS: dict[str, DatasetRow] = {
     "squad": _squad("v1.1", "rajpurkar/squad"),
     "squad_v2": _squad("v2.0", "rajpurkar/squad_v2"),
     "sample_sst": DatasetRow(
-        "classification",
-        labels=SENTIMENTS,
-        columns=_columns(("sentence1",), "label"),
+        "classification", labels=SENTIMENTS, columns=_columns(("sentence1",), "label")
     ),
     "sample_quora": DatasetRow("paraphrase", columns=_columns(PAIR, "label")),
     "sample_sts": DatasetRow("similarity", score_range=(0.0, 5.0), columns=_columns(PAIR, "label")),

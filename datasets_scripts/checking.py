@@ -24,8 +24,7 @@ from .readers import DELIMITERS
 
 Check = Callable[[Any], Any]
 
-# Of a field that is no key of a recipe.
-INNER = {"inner": True}
+INNER = {"inner": True}  # of a field that is no key of a recipe
 PLAIN = {
     bool: "true or false",
     int: "a whole number",

@@ -33,16 +33,7 @@ from modeling_minbert import unknown
 from modeling_minbert.pieces import find_space
 
 from .catalog import DATASETS, read_sample
-from .checking import (
-    INNER,
-    Count,
-    Fraction,
-    Share,
-    Text,
-    check_keys,
-    check_revision,
-    option,
-)
+from .checking import INNER, Count, Fraction, Share, Text, check_keys, check_revision, option
 from .hub import HUB_NAMES, find_commit, match_splits, open_hub, readable_hub
 from .loading import (
     InvalidRow,
@@ -66,9 +57,6 @@ from .row_format import make_features
 from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
-
-# Keys
-
 
 SAMPLE_TEXT = "sample_text"
 HELD_OUT_SHARE = 0.05
@@ -213,9 +201,6 @@ class CorpusData:
         )
 
 
-# Documents of files
-
-
 PLAIN_SUFFIXES = (".txt", "")
 TEXT_SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 OWN_LINES = FileFormat(quoting=True)  # a document has many lines, also with tables
@@ -318,13 +303,9 @@ def split_sentences(text: str, *, is_prose: bool) -> list[str]:
     for line in text.split("\n"):
         if line.strip():
             # the library panics on some non-ASCII white space
-            squeezed_line = " ".join(line.split())
-            parts = segment("en", squeezed_line) if is_prose else [line]
+            parts = segment("en", " ".join(line.split())) if is_prose else [line]
             sentences += [squeezed for part in parts if (squeezed := " ".join(part.split()))]
     return sentences
-
-
-# Where documents are
 
 
 def find_sources(data: CorpusData) -> dict[str, Source]:
@@ -423,9 +404,6 @@ def _find_hub_sources(data: CorpusData) -> dict[str, Source]:
     return sources
 
 
-# Held-out documents, and texts for a vocabulary
-
-
 def held_out(share: float, total: float = inf) -> Iterator[int]:
     """Yield the number of one of every ``1 / share`` consecutive documents, below ``total``."""
     if share == 0:
@@ -464,9 +442,6 @@ class TrainingTexts:
                     yield document.text
 
 
-# Tables on disk
-
-
 def store_tables(
     tables: Iterable[Mapping[str, Any]], schema: pa.Schema, name: str, key: Any
 ) -> datasets.Dataset:
@@ -487,9 +462,6 @@ def store_tables(
                     writer.write_table(pa.table(columns, schema=schema))
             part.replace(file)  # whole or not at all
     return datasets.Dataset.from_file(str(file))
-
-
-# Tokens
 
 
 class TokenizedDocuments:
@@ -651,8 +623,7 @@ def _list_invalid(source: Source, documents: datasets.Dataset) -> list[InvalidRo
     places = np.flatnonzero(documents.data.column("problem").is_valid())
     wrong = documents.select_columns(["file", "line", "problem"]).select(places)
     invalid = [InvalidRow(row["file"], row["line"], row["problem"]) for row in wrong]
-    most = source.data.max_invalid_fraction
-    check_invalid_fraction(source.name, invalid, len(documents), most)
+    check_invalid_fraction(source.name, invalid, len(documents), source.data.max_invalid_fraction)
     log_invalid_rows(source.data.where, invalid)
     return invalid
 
@@ -672,8 +643,7 @@ def _tokenize_source(source: Source, tokenizer: Tokenizer, space: str) -> datase
     key = (source.key, tokenizer.to_str(), *options)
     where = f"{data.where}: dataset {data.hub_id!r}"
     with readable_hub(where) if data.hub_id else nullcontext():
-        tables = _tokenize(source, tokenizer, space)
-        return store_tables(tables, features.arrow_schema, "text", key)
+        return store_tables(_tokenize(source, tokenizer, space), features.arrow_schema, "text", key)
 
 
 def _tokenize(source: Source, tokenizer: Tokenizer, space: str) -> Iterator[dict[str, Any]]:

@@ -34,9 +34,6 @@ from .row_format import (
 
 logger = logging.getLogger(__name__)
 
-# Numbers
-
-
 MISSING = float(IGNORED_LABEL)
 # A target that happens to be -100 is stored as its neighbor in float32, to differ from `MISSING`.
 NEAR_MISSING = float(np.nextafter(np.float32(MISSING), np.float32(0)))
@@ -115,9 +112,6 @@ class RegressionFormat(SentenceFormat):
         return np.ma.masked_equal(labels, MISSING)
 
 
-# Several labels
-
-
 SEPARATORS = ",;|/\t"  # that are usual between labels
 NOT_NAMES = (
     "not names, but 0 or 1 for each label; write the names, or give label_columns with a column "
@@ -172,8 +166,7 @@ class MultiLabelFormat(ClassificationFormat):
         if isinstance(value, str):
             listed = read_list(value)
             if listed is None:
-                names = map(normalize_value, value.split(self.separator))
-                return [name for name in names if name]
+                return list(filter(None, map(normalize_value, value.split(self.separator))))
             value = listed
         if isinstance(value, list):
             return list(map(name_label, value))
@@ -241,8 +234,7 @@ class MultiOutputFormat(SentenceFormat):
         classes = []
         for column, labels in zip(self.targets, zip(*written, strict=True), strict=False):
             names = sort_labels(filter(None, labels))
-            keys = f"column {column!r} of label_columns"
-            check_classes(self.data.where, "labels", names, keys)
+            check_classes(self.data.where, "labels", names, f"column {column!r} of label_columns")
             classes.append(names)
         return replace(self, classes=tuple(classes))
 
@@ -272,9 +264,6 @@ def number_rarest(present: NDArray[np.bool_]) -> NDArray[np.int64]:
     """
     rarest: NDArray[np.int64] = np.where(present, present.sum(axis=0), len(present) + 1)
     return rarest.argmin(axis=1)
-
-
-# No label
 
 
 @dataclass(frozen=True)

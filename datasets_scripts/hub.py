@@ -67,8 +67,7 @@ def _check_names(where: str, builder: datasets.DatasetBuilder, columns: Iterable
             if Path(path).is_file() and (names := read_names(path, column)) is not None:
                 found[names] = f"{Path(path).name} has {', '.join(names)}"
         longest = max(found, key=len, default=())
-        others = [names for names in found if names != longest[: len(names)]]
-        if others:
+        if others := [names for names in found if names != longest[: len(names)]]:
             raise ValueError(
                 f"{where}: the numbers in column {column!r} do not stand for the same classes: "
                 f"{found[longest]}, and {found[others[0]]}; cast all to one ClassLabel, or write "

@@ -43,9 +43,6 @@ from .task_data import TaskData
 
 logger = logging.getLogger(__name__)
 
-# Invalid rows
-
-
 MAX_ROWS_LISTED = 20
 MAX_ROWS_IN_ERROR = 3
 MOST_LETTERS = 300  # of a reason, which may quote a value of any length
@@ -115,9 +112,6 @@ def log_invalid_rows(owner: str, invalid: list[InvalidRow]) -> None:
         logger.warning("%s: skipped %d invalid rows", owner, len(invalid))
 
 
-# Rows of a task
-
-
 MEASURED_ROWS = 1_000  # evenly spread, whose tokens are counted
 
 Facts = dict[str, int | dict[str, int]]
@@ -138,9 +132,8 @@ class TaskRows:
             invalid or because the annotators did not agree; of held-out splits also the number of
             rows whose texts are those of a training row, with or without a label, of test splits
             those of a validation row, and ``rows_of_others`` those whose texts only other tasks
-            train on; of training the number of further rows without a
-            label, ``unlabeled_rows``; and of validation rows that were training rows the number of
-            rows they were drawn from.
+            train on; of training the number of further rows without a label, ``unlabeled_rows``;
+            and of validation rows that were training rows the number of rows they were drawn from.
         fingerprint: Hash of the rows, and of the names of their labels.
         commit: Commit of the dataset on the Hub; None for local rows.
         unlabeled: Training rows without labels, of the same columns but ``label``; None without.
@@ -200,8 +193,7 @@ class TaskRows:
             return encoded
         rows = self.row_format.encode(self.unlabeled, tokenizer, encoding)
         missing: Any = np.full_like(np.asarray(encoded[0]["labels"]), IGNORED_LABEL).tolist()
-        feature = encoded.features["labels"]
-        rows = rows.add_column("labels", [missing] * len(rows), feature=feature)
+        rows = rows.add_column("labels", [missing] * len(rows), feature=encoded.features["labels"])
         return datasets.concatenate_datasets([encoded, rows.select_columns(encoded.column_names)])
 
     def training_texts(self) -> list[list[Any]]:
@@ -233,12 +225,8 @@ class TaskRows:
 
 def check_files(data: TaskData) -> None:
     """Check that the files of a task exist, are not empty, and have a known suffix."""
-    unlabeled = [] if data.unlabeled_file is None else [data.unlabeled_file]
-    for path in [*data.files.values(), *unlabeled]:
+    for path in filter(None, (*data.files.values(), data.unlabeled_file)):
         check_file(path, data.kind.suffixes)
-
-
-# Reading
 
 
 PACKAGE = Path(__file__).parent
@@ -520,9 +508,6 @@ def _read_unlabeled(path: str, row_format: RowFormat) -> tuple[Dataset, list[Inv
     return rows, invalid
 
 
-# Draws
-
-
 def sample_rows(rows: Dataset, data: TaskData, split: str, labels: Sequence[str] | None) -> Dataset:
     """Draw rows so that a split, or each of its classes, does not exceed its maximum."""
     # Draws depend on seed, split and position alone: a larger sample contains a smaller one.
@@ -554,9 +539,6 @@ def choose_places(classes: NDArray[np.int64], most: int, seed: str) -> NDArray[n
     sizes = np.bincount(classes)
     ranks = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.sort(order[ranks < most])
-
-
-# Repeated rows
 
 
 LARGEST_SHARE = 0.1  # of the rows; official datasets share some short or common texts
@@ -609,8 +591,9 @@ def digest_alike(rows: Dataset, columns: Sequence[str]) -> Iterator[int]:
         for values in zip(*batch.values(), strict=True):
             texts = []
             for value in values:
-                joined = " ".join(value) if isinstance(value, list) else str(value)
-                texts.append(_simplify(joined))
+                text = " ".join(value) if isinstance(value, list) else str(value)
+                is_plain = text.isascii() and text.isprintable()  # lower() is the same, but faster
+                texts.append(text.lower() if is_plain else UNCASED.normalize_str(text))
             yield digest_text("\0\0".join(sorted(texts)))
 
 
@@ -618,15 +601,6 @@ def digest_text(text: str) -> int:
     """Hash a text without its white space to a number below 2 ** 64."""
     letters = "".join(text.split())
     return int.from_bytes(hashlib.blake2b(letters.encode(), digest_size=8).digest(), "little")
-
-
-def _simplify(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text.lower()  # the same, and much faster
-    return UNCASED.normalize_str(text)
-
-
-# Held-out rows
 
 
 MOST_HELD_OUT = 10_000  # more make evaluations slow and metrics hardly more precise

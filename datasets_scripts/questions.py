@@ -40,8 +40,6 @@ from .row_format import (
 )
 from .task_data import ROW_KINDS
 
-# SQuAD
-
 
 def read_squad(path: str, columns: tuple[str, ...]) -> Iterator[Record]:
     """Read a file question by question, also invalid ones; a ``line`` of JSON is a question."""
@@ -85,9 +83,6 @@ def _read_articles(path: str) -> Any:
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
     return content["data"] if isinstance(content, dict) and "data" in content else None
-
-
-# Questions
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,7 @@ class QuestionFormat(RowFormat):
             where = f"{start} is beyond its {len(passage)} characters"
             if 0 <= start < len(passage):
                 where = f"at {start} there is {shorten(passage[start : start + len(text)])!r}"
-            place = passage.find(text)
-            if place >= 0:
+            if (place := passage.find(text)) >= 0:
                 where += f", but it is at {place}: correct answer_start, in characters from 0"
             raise ValueError(
                 f"the answer {shorten(text)!r} is not at its place in the passage; {where}"

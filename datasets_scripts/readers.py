@@ -22,18 +22,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
-# Splits
-
-
 MAIN_SPLITS = ("train", "validation", "test")
 
 
 def is_test(split: str) -> bool:
     """Return whether the rows of a split may be unlabeled: ``test``, ``test_mismatched``."""
     return split.partition("_")[0] == "test"
-
-
-# Compression
 
 
 def _open_zstandard(path: str) -> IO[bytes]:
@@ -110,9 +104,6 @@ def read_lines(
         yield number, line
 
 
-# Characters that show nothing
-
-
 # Control and format characters, such as the zero-width space and the byte order mark.
 INVISIBLE = ("Cc", "Cf")
 # Letters and symbols that show nothing: fillers of Hangul and Khmer, the empty Braille pattern.
@@ -177,9 +168,6 @@ def _to_key(name: str) -> str:
 
 def _is_blank(letter: str) -> bool:
     return letter.isspace() or unicodedata.category(letter) in INVISIBLE or letter in FILLERS
-
-
-# Stray quotes
 
 
 FEW_VALUES = 10  # of a column, which are labels
@@ -263,9 +251,6 @@ class StrayQuotes:
                 )
             likely.append(is_known)
         return any(likely) if labels else all(likely)
-
-
-# Records
 
 
 logger = logging.getLogger(__name__)
@@ -555,9 +540,6 @@ def read_names(path: str, column: str) -> tuple[str, ...] | None:
 def shorten(text: str) -> str:
     """Shorten a value for a message."""
     return f"{text[:MAX_SHOWN]}..." if len(text) > MAX_SHOWN else text
-
-
-# Lists that are written as text
 
 
 # A list, tuple or set, as JSON or Python write it; other brackets are part of a name.

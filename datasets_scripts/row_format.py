@@ -369,11 +369,7 @@ def list_written(rows: Dataset, column: str) -> list[Any]:
 def without_labels(rows: Dataset) -> Dataset:
     """Make the labels of all rows unknown."""
     unknown: Any = [None] * len(rows)
-    feature = rows.features["label"]
-    return rows.remove_columns("label").add_column("label", unknown, feature=feature)
-
-
-# Sentences
+    return rows.remove_columns("label").add_column("label", unknown, feature=rows.features["label"])
 
 
 @dataclass(frozen=True)
@@ -548,9 +544,6 @@ def number_strata(scores: NDArray[Any]) -> NDArray[np.int64]:
     """Number the ranges of scores, (N,), that have equal numbers of rows."""
     limits = np.quantile(scores, np.linspace(0, 1, STRATA + 1)[1:-1])
     return np.asarray(np.searchsorted(limits, scores, side="right"), np.int64)
-
-
-# Tokens
 
 
 def encode_rows(

@@ -71,8 +71,7 @@ class RowKind:
     suffixes: tuple[str, ...] | None = FILE_SUFFIXES
 
 
-# Of types whose files may be tables.
-CSV = ("id_column", "delimiter", "quoting")
+CSV = ("id_column", "delimiter", "quoting")  # of types whose files may be tables
 # A task may have training rows without labels, for which it has a teacher.
 UNLABELED = ("unlabeled_file", "max_unlabeled_samples", *CSV)
 LABELED = ("label_column", *UNLABELED)
@@ -282,8 +281,7 @@ def _fill_built_in(data: TaskData, given: Iterable[str], data_dir: str | Path | 
         if data.data_dir is not None:
             raise ValueError(f"{where} is generated and reads no files; remove data_dir")
         return replace(data, **row.columns)
-    folder = data.data_dir or data_dir
-    if folder is not None:
+    if (folder := data.data_dir or data_dir) is not None:
         return _find_files(data, row, Path(folder))
     if row.hub_id is None:
         raise ValueError(
@@ -314,9 +312,7 @@ def _fill_own(data: TaskData) -> TaskData:
     if data.problem_type not in ROW_KINDS:
         raise ValueError(f"{data.where}: {unknown('problem_type', data.problem_type, ROW_KINDS)}")
     folder = Path(data.data_dir or "")
-    changes = {
-        key: value for key, value in data.kind.defaults.items() if getattr(data, key) is None
-    }
+    changes = {key: x for key, x in data.kind.defaults.items() if getattr(data, key) is None}
     if data.labels is not None and data.problem_type != "token_classification":
         changes["labels"] = tuple(map(normalize_value, data.labels))  # as those of rows are
     for key in (*FILE_KEYS, "unlabeled_file"):

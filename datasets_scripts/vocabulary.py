@@ -26,8 +26,7 @@ TOO_LONG = Regex(r"(?m).{101,}")
 MOST_OTHER_MARKS, MOST_ACCENTS = 0.001, 0.1
 ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of the style of emoji
-# The library of tokenizers reserves memory for all tokens at once.
-MAX_SIZE = 10_000_000
+MAX_SIZE = 10_000_000  # the library of tokenizers reserves memory for all tokens at once
 
 
 def train_wordpiece(

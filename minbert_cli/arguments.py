@@ -244,8 +244,7 @@ class ProgramTrainingArguments(FastTrainingArguments):
 
     def _pair_strategies(self) -> dict[str, str]:
         """Let evaluation and saving go together; return both by the names of their intervals."""
-        # which may be members of an enumeration
-        given = (self.eval_strategy, self.save_strategy)
+        given = (self.eval_strategy, self.save_strategy)  # which may be members of an enumeration
         evaluating, saving = (getattr(strategy, "value", strategy) for strategy in given)
         if evaluating is None:
             follows = saving == "epoch" and self.eval_steps is None

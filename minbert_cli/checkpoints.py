@@ -44,10 +44,8 @@ JSON_FILES = (
     "special_tokens_map.json",
     "model.safetensors.index.json",
 )
-# Special tokens of a row, which leave no room for text.
-MIN_TOKENS = 3
-# Tokens of a row by default.
-ROW_LENGTH = 128
+MIN_TOKENS = 3  # special tokens of a row, which leave no room for text
+ROW_LENGTH = 128  # tokens of a row by default
 
 
 def load_pretrained(
@@ -289,8 +287,7 @@ def list_weights(path: str, revision: str | None = None) -> list[str]:
 
 def fit_together(model: Any, tokenizer: PreTrainedTokenizerBase, path: str | None) -> None:
     """Check that model and tokenizer match; limit the tokenizer to the positions of the model."""
-    positions = model.config.longest_sequence
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.longest_sequence)
     where = "the new model" if path is None else f"model_name_or_path={path!r}"
     check_vocabulary(tokenizer, model.config, where)
 

@@ -175,9 +175,9 @@ def _count_labels(rows: TaskRows, task: MinBertTask) -> Iterator[tuple[str, dict
         yield f" in column {column!r}", sizes, ""
 
 
-def _describe_labels(rows: TaskRows) -> list[str]:
+def _describe_labels(rows: TaskRows) -> Iterator[str]:
     """Warn of labels, found in the rows, that may be another label or none."""
-    row_format, notes = rows.row_format, []
+    row_format = rows.row_format
     data, classes = row_format.data, getattr(row_format, "classes", ())
     found = dict(zip(data.label_columns or (), classes, strict=False))
     if data.labels is None and data.label_column is not None:
@@ -188,17 +188,16 @@ def _describe_labels(rows: TaskRows) -> list[str]:
             alike.setdefault(float(name) if is_numeral(name) else name.casefold(), []).append(name)
             is_negative = name == "-1" and "0" in names  # as copies on the Hub have it
             if name == column or name.casefold() in MISSING or is_negative:
-                notes.append(
+                yield (
                     f"warning: the label {name!r} of column {column!r} may be no label, but a "
                     "missing value or a line of a header; if so, delete it or its rows"
                 )
-        notes += [
-            f"warning: {', '.join(map(repr, group))} are different labels of column {column!r}; if "
-            "they are one, write it in one way"
-            for group in alike.values()
-            if len(group) > 1
-        ]
-    return notes
+        for group in alike.values():
+            if len(group) > 1:
+                yield (
+                    f"warning: {', '.join(map(repr, group))} are different labels of column "
+                    f"{column!r}; if they are one, write it in one way"
+                )
 
 
 def describe_vocabulary(texts: Sequence[str], tokenizer: Any, *, quotes: bool = True) -> list[str]:

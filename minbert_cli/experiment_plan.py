@@ -175,8 +175,7 @@ def plan_row(
     for seed in own or arguments.seeds:
         folder = Path(arguments.output_dir, slug(name), f"seed-{seed}")
         of_seed = {**recipe, "seed": seed, "output_dir": str(folder)}
-        title = f"{name}, seed {seed}"
-        runs[seed] = PlannedRun("finetune", title, folder, of_seed, after)
+        runs[seed] = PlannedRun("finetune", f"{name}, seed {seed}", folder, of_seed, after)
     return Row(name, reference, runs)
 
 

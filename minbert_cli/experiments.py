@@ -73,8 +73,7 @@ def plan(argv: Sequence[str]) -> tuple[ExperimentArguments, list[Row], States]:
         )
     # in another process, since reading the arguments allocates memory of a GPU
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        states = pool.submit(find_states, order_runs(rows)).result()
-    return arguments, rows, states
+        return arguments, rows, pool.submit(find_states, order_runs(rows)).result()
 
 
 def find_states(runs: Sequence[PlannedRun]) -> States:
@@ -100,8 +99,7 @@ def find_states(runs: Sequence[PlannedRun]) -> States:
             run_folder.check_same_run(folder, settings)
             if states[folder] != "new":
                 check_sources(folder, settings, states)
-            record = run_folder.read_run(folder)
-            if record is not None and record.data:
+            if (record := run_folder.read_run(folder)) is not None and record.data:
                 now = hash_rows(folder, tasks, hashes)
                 for name in record.data:
                     if name.startswith("teacher "):
@@ -267,8 +265,7 @@ class ExperimentTable:
     def markdown(self) -> str:
         """Format the table, with notes below it."""
         parts = [markdown_table(self.list_cells(), text_columns=1), NOTE]
-        # that count, with what their metrics depend on
-        tasks: dict[str, set[tuple[str, str]]] = {}
+        tasks: dict[str, set[tuple[str, str]]] = {}  # that count, with what their metrics depend on
         for row, results in zip(self.rows, self.results, strict=True):
             for folder, content in results.items():
                 settings = run_folder.read_settings(folder).get("tasks") or {}
@@ -306,8 +303,7 @@ class ExperimentTable:
                 for place, name in enumerate(names, 1)
             }
             figures.append(Figure(column, "row", column, series, note, style="points"))
-        table = Table("", [(name, "") for name in head], lines)
-        sections = [Section("Table", [NOTE], [table])]
+        sections = [Section("Table", [NOTE], [Table("", [(name, "") for name in head], lines)])]
         if figures:
             sections.append(Section("Seeds", ["Each point is a run."], figures))
         name = printable(folder.resolve().name)

@@ -12,23 +12,18 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from minbert_cli import recipes
+from minbert_cli.recipes import load_kinds
 
 FILE = Path(__file__).with_suffix(".json")
 ALL = "all"  # after ``--help``
 # What stands for a type of Python; other types are texts.
 WORDS = {bool: "true or false", int: "number", float: "number", dict: "mapping", list: "list"}
 PLACES = {
-    "model_name_or_path": "name or path",
-    "tokenizer_name_or_path": "name or path",
-    "base": "name or path",
-    "data_dir": "folder",
-    "output_dir": "folder",
+    **dict.fromkeys(("model_name_or_path", "tokenizer_name_or_path", "base"), "name or path"),
+    **dict.fromkeys(("data_dir", "output_dir"), "folder"),
     "resume_from_checkpoint": "true or folder",
     "hub_model_id": "owner/name",
-    "tasks": "names or mapping",
-    "corpus": "names or mapping",
-    "rows": "names or mapping",
+    **dict.fromkeys(("tasks", "corpus", "rows"), "names or mapping"),
     "seeds": "numbers",
 }
 # Instead of long or misleading texts of transformers.
@@ -76,15 +71,6 @@ def show_help(program: str, argv: Sequence[str]) -> None:
         for name, (kind, text) in flags.items():
             group.add_argument(f"--{name}", metavar=kind, help=text.replace("%", "%%"))
     parser.print_help()
-
-
-def load_kinds(program: str) -> tuple[type, ...]:
-    """Import the dataclasses of the flags of a program."""
-    if program == "experiments":
-        from minbert_cli.experiment_plan import ExperimentArguments
-
-        return (ExperimentArguments,)
-    return recipes.load_kinds(program)
 
 
 def list_flags(program: str) -> dict[str, list[str]]:

@@ -269,8 +269,7 @@ def _answer(answers: Answers) -> None:
                     name: [row for each in call.results for row in each.values[name]]
                     for name in result.values
                 }
-                tokens = sum(each.tokens for each in call.results)
-                call.future.set_result(Result(values, tokens))
+                call.future.set_result(Result(values, sum(each.tokens for each in call.results)))
 
     if answers:
         answers[0][0].call.future.get_loop().call_soon_threadsafe(answer)

@@ -277,9 +277,8 @@ class Guess:
 
     def names_labels(self, column: str) -> bool:
         """Tell whether a column has another name for every label, as ``label_text`` may."""
-        labels, names = (
-            [*map(str, self.columns.get(str(name), ()))] for name in (self.label, column)
-        )
+        labels = [*map(str, self.columns.get(str(self.label), ()))]
+        names = [*map(str, self.columns[column])]
         if len(labels) != len(names):
             return False
         pairs = {*zip(labels, names, strict=True)}

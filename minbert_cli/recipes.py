@@ -34,15 +34,18 @@ def choose_program(recipe: Mapping[str, object], where: str) -> str:
 
 def check_program(recipe: Mapping[str, object], where: Path, program: str) -> None:
     """Refuse a recipe that is for another program than ``minbert <program>``."""
-    right = find_program(recipe)
-    if right not in (None, program):
+    if (right := find_program(recipe)) not in (None, program):
         raise ValueError(
             f"{where} is not a recipe for minbert {program}; use it with minbert {right}"
         )
 
 
 def load_kinds(program: str) -> tuple[Any, ...]:
-    """Import the dataclasses that read the keys of a fine-tuning or a pre-training."""
+    """Import the dataclasses that read the keys, and are the flags, of a program."""
+    if program == "experiments":
+        from minbert_cli.experiment_plan import ExperimentArguments
+
+        return (ExperimentArguments,)
     from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 
     if program == "finetune":

@@ -102,8 +102,7 @@ class Run:
         if self.checkpoint is not None:
             begun = run_folder.check_checkpoint(self.checkpoint, self.settings)
         if begun is not None:  # the branch of a model on the Hub may have moved on since
-            commit = begun.commits.get("model_name_or_path")
-            arguments.revision = commit or arguments.revision
+            arguments.revision = begun.commits.get("model_name_or_path") or arguments.revision
         if self.is_dry:  # the Trainer makes its folder, and would create the repository on the Hub
             args.output_dir = self.cleanup.enter_context(TemporaryDirectory(prefix="minbert-"))
             args.push_to_hub = False

@@ -78,8 +78,7 @@ def hash_checkpoint(folder: Path, names: Sequence[str] = WEIGHTS) -> str:
 
 
 RUN_FILE = "run.json"
-# The Trainer does not push files whose name begins with an underscore.
-LOCK_FILE = "_run.lock"
+LOCK_FILE = "_run.lock"  # the Trainer does not push files whose name begins with an underscore
 BEGIN_AGAIN = "choose another --output_dir, or delete this one if you do not need it"
 # Settings that do not affect the results of a run: the options that say so, and of transformers.
 FREE_SETTINGS = {
@@ -225,8 +224,7 @@ def find_changed_data(run: RunRecord | None, fingerprints: Mapping[str, str]) ->
 
 def is_free(folder: Path) -> bool:
     """Whether a folder is empty but for files of a run that was killed at its start."""
-    # write_text writes to a hidden file first
-    hidden = f".{Path(RUN_FILE).stem}-"
+    hidden = f".{Path(RUN_FILE).stem}-"  # write_text writes to a hidden file first
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return all(name == LOCK_FILE or name.startswith(hidden) for name in names)
 
@@ -275,9 +273,8 @@ def sole_writer(output_dir: AnyPath) -> Iterator[None]:
     """Lock the folder against other runs until the process ends, in whatever way."""
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK_FILE, timeout=0)
     try:
-        held = lock.acquire()
+        held = FileLock(folder / LOCK_FILE, timeout=0).acquire()
     except Timeout:
         raise ValueError(
             f"output_dir={str(folder)!r} is being written by another process: wait for it or end "
@@ -301,8 +298,7 @@ def start_run(
 
 def finish_run(output_dir: AnyPath) -> None:
     """Record that all results are written."""
-    run = read_run(output_dir)
-    if run is not None:
+    if (run := read_run(output_dir)) is not None:
         _write_run(Path(output_dir), replace(run, finished=True))
 
 

@@ -226,8 +226,12 @@ def predict_rows(
     with args.main_process_first(desc="teachers"), torch.random.fork_rng(devices=[]):
         for lesson in lessons:
             # everything that the outputs depend on
-            seen = [join_words(encoded)] if lesson.by_word else columns
-            level = "words" if lesson.by_word else teaching
+            seen, level = columns, teaching
+            if lesson.by_word:  # those of windows are joined to sentences
+                rows = zip(encoded["sentence"][:], encoded["words"][:], strict=True)
+                windows = groupby(rows, key=itemgetter(0))
+                seen = [[[word for _, part in parts for word in part] for _, parts in windows]]
+                level = "words"
             facts = (level, len(seen), lesson.task, fingerprint(lesson.path), __version__)
             digest = hashlib.blake2b(repr(facts).encode(), digest_size=16)
             for value in chain.from_iterable(seen):
@@ -247,13 +251,6 @@ def predict_rows(
                 values = np.stack([next(words) if known else missing for known in is_first])
             outputs.append(values)
     return outputs
-
-
-def join_words(tagged: Any) -> list[list[str]]:
-    """Join the words of windows to those of sentences."""
-    rows = zip(tagged["sentence"][:], tagged["words"][:], strict=True)
-    sentences = groupby(rows, key=itemgetter(0))
-    return [[word for _, words in windows for word in words] for _, windows in sentences]
 
 
 def compute_outputs(

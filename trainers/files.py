@@ -41,8 +41,7 @@ CHECKPOINT_ERRORS: tuple[type[Exception], ...] = (
     LookupError,
     TypeError,
 )
-# Only writing has these errors.
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS)  # only writing has these errors
 # Messages of ``torch.save``, which has no error class for a full disk.
 TORCH_WRITER = re.compile("PytorchStreamWriter|inline_container|iostream|unexpected pos")
 

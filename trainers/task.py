@@ -14,8 +14,7 @@ from trainers.problems.base import AnyProblem
 if TYPE_CHECKING:
     from trainers.data.masking import Masking
 
-# Of a batch, whose order of rows is kept in memory.
-MAX_ROWS = 100_000
+MAX_ROWS = 100_000  # of a batch, whose order of rows is kept in memory
 Weight = Annotated[
     float,
     number("a number > 0 (to train without a task, remove it from the recipe)", lambda x: x > 0),
@@ -59,8 +58,7 @@ class Task:
     separate sentences a list of such lists), ``labels`` or ``label``, and if they are to be sorted
     by length ``length``. Without ``token_type_ids`` these are 0. If texts are split into windows,
     these are lists of all windows of a row, and ``num_windows`` lists how many each text has. There
-    is no padding. Other columns are ignored. Which labels there are depends on the
-    type:
+    is no padding. Other columns are ignored. Which labels there are depends on the type:
 
     - ``classification``: the number of the class; ``paraphrase``: 0 or 1;
       ``similarity``: a score; ``multi_label_classification``: a list of 0.0 or 1.0 for each label;

@@ -65,10 +65,7 @@ class Masking:
     seed: int = 0
 
     def __post_init__(
-        self,
-        special_ids: Iterable[int],
-        continuation_ids: Iterable[int],
-        random_ids: Iterable[int],
+        self, special_ids: Iterable[int], continuation_ids: Iterable[int], random_ids: Iterable[int]
     ) -> None:
         check_shares(self.mlm_probability, self.mask_replace_prob, self.random_replace_prob)
         self._random_ids = np.fromiter(random_ids, dtype=np.int64)

@@ -32,14 +32,12 @@ MASK = "attention_mask"
 MODEL_COLUMNS = ("input_ids", "token_type_ids", LABELS)
 # Column of texts that are split into windows: sequences of each text of a row.
 WINDOWS_COLUMN = "num_windows"
-# Outputs of teachers, in rows and batches.
-TEACHER = "teacher_logits"
+TEACHER = "teacher_logits"  # outputs of teachers, in rows and batches
 ROW_TOKENS = 512  # the most that a row has without windows
 
 Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[Any]  # labels of a type that depends on the task
-# What the model gets, and the name of its task.
-Batch: TypeAlias = dict[str, Any]
+Batch: TypeAlias = dict[str, Any]  # what the model gets, and the name of its task
 
 
 class Joined(NamedTuple):
@@ -246,8 +244,7 @@ class FlatRows:
         elif self._bounds is not None and len(np.unique(np.diff(self._bounds))) > 1:
             raise ValueError("rows differ in their number of sequences")
         # the places of selected rows in the table; select() itself would slice it for each row
-        indices = dataset._indices
-        if indices is not None:
+        if (indices := dataset._indices) is not None:
             order = indices.column(0).to_numpy().astype(np.int64)
             sequences = self._list_sequences(order)
             self.columns = {
@@ -507,9 +504,6 @@ def longest_first(task: str, rows: Rows, length_column: str) -> tuple[TaskDatase
             order = np.argsort(-np.asarray(rows[length_column][:]), kind="stable")
             rows = rows.select(order)
     return TaskDataset({task: rows}), order
-
-
-# Batches
 
 
 @dataclass(eq=False)

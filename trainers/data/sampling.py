@@ -11,8 +11,7 @@ from torch.utils.data import Sampler
 
 from datasets_scripts.checking import check_value, is_number, key_types, option
 
-# Of an epoch, whose order is kept in memory.
-MAX_STEPS = 10_000_000
+MAX_STEPS = 10_000_000  # of an epoch, whose order is kept in memory
 # Global batches that are sorted by length together: enough for little padding, few enough to keep
 # the order random.
 GROUP_BATCHES = 50
@@ -182,9 +181,8 @@ class TaskBatchSampler(Sampler[list[int]]):
         self._streams: list[RowStream] = []
         for position, (task, size) in enumerate(sizes.items()):
             row_lengths = None if lengths is None else lengths[task]
-            place = (seed, position)
-            stream = RowStream(size, batch_sizes[task], num_replicas, place, row_lengths)
-            self._streams.append(stream)
+            parts = (batch_sizes[task], num_replicas, (seed, position), row_lengths)
+            self._streams.append(RowStream(size, *parts))
         passes = np.asarray([stream.size / stream.step_rows for stream in self._streams])
         self.sampling, self._seed = sampling or TaskSampling(), seed
         weights, batches = self.sampling.sampling_weights, passes

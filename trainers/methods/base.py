@@ -13,8 +13,7 @@ from trainers.data.rows import Batch as Batch
 if TYPE_CHECKING:
     from trainers.training.multitask import MultiTaskTrainer
 
-# Of which the methods are a part.
-OwnTrainer: TypeAlias = "MultiTaskTrainer"
+OwnTrainer: TypeAlias = "MultiTaskTrainer"  # of which the methods are a part
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,7 @@ Teachers: TypeAlias = Values | Sequence[Values] | Callable[[], Sequence[Values]]
 # Share of the teacher in the loss by what it teaches. With vectors there is no other loss that the
 # student needs: Reimers and Gurevych 2020, section 2.
 ALPHAS = {"logits": 0.5, "tokens": 0.5, "vectors": 1.0}
-# Vectors that are multiplied at a time.
-CHUNK = 100_000
+CHUNK = 100_000  # vectors that are multiplied at a time
 
 
 class TeacherRows:

@@ -13,8 +13,7 @@ from .base import Method, OwnTrainer
 
 logger = logging.getLogger(__name__)
 
-# Training rows that a threshold is fitted to.
-THRESHOLD_ROWS = 2000
+THRESHOLD_ROWS = 2000  # training rows that a threshold is fitted to
 # Validation rows that a temperature is fitted to: a single number needs no more.
 CALIBRATION_ROWS = 10_000
 MOST_LABELS = 10  # in a note; more are counted

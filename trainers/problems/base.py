@@ -26,11 +26,9 @@ from .metrics import ACCURACY, EVALUATE, Array, Described, Metric, binomial_erro
 logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
-# Turns the logits of a task, (N, K), into predictions, (N,).
-Decode = Callable[[Array], Any]
+Decode = Callable[[Array], Any]  # turns the logits of a task, (N, K), into predictions, (N,)
 
-# Longer texts are cut when they are quoted in a report.
-MAX_QUOTED_CHARACTERS = 2000
+MAX_QUOTED_CHARACTERS = 2000  # longer texts are cut when they are quoted in a report
 RESAMPLES = 1000
 
 
@@ -62,15 +60,13 @@ class Problem(ABC, Generic[Outputs]):
     problem_type: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     optional_metrics: ClassVar[tuple[Metric, ...] | None] = None  # None: `metrics` are fixed
-    # The loss is a mean over tokens instead of rows.
-    predicts_tokens: ClassVar[bool] = False
+    predicts_tokens: ClassVar[bool] = False  # the loss is a mean over tokens instead of rows
     # What a student learns from a teacher: logits of a row, of every token, or vectors of texts.
     # R-Drop compares logits of rows, too.
     teaching: ClassVar[Literal["logits", "tokens", "vectors"] | None] = None
     # Decision thresholds are fitted to held-out rows instead of training rows.
     fits_held_out: ClassVar[bool] = False
-    # The files of `write` have words or answers of the rows.
-    writes_texts: ClassVar[bool] = False
+    writes_texts: ClassVar[bool] = False  # the files of `write` have words or answers of the rows
     # Columns of rows without which nothing can be evaluated.
     evaluated: ClassVar[tuple[str, ...]] = ()
     # Parts of the loss: names of each in the outputs of the model, and of its labels in a batch.
@@ -237,10 +233,8 @@ def find_output(outputs: ModelOutput, *names: str) -> Tensor:
 def bootstrap(score: Callable[..., float], *columns: Array) -> float | None:
     """Estimate the standard error of a score of columns, (N, ...), over the choice of the rows."""
     generator, count = np.random.default_rng(0), len(columns[0])
-    scores = []
-    for _ in range(RESAMPLES):
-        rows = generator.integers(count, size=count)
-        scores.append(score(*(column[rows] for column in columns)))
+    draws = (generator.integers(count, size=count) for _ in range(RESAMPLES))
+    scores = [score(*(column[rows] for column in columns)) for rows in draws]
     known = np.array(scores)[np.isfinite(scores)]  # a draw may have one label only
     return float(known.std()) if len(known) else None
 

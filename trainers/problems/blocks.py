@@ -87,8 +87,7 @@ Block: TypeAlias = Table | Figure | Examples | Code
 
 
 CALIBRATION_BINS = 10
-# Of more classes than this only the most frequent ones are shown.
-MOST_CLASSES = 20
+MOST_CLASSES = 20  # of more classes than this only the most frequent ones are shown
 MOST_POINTS = 1000
 
 Analysis = dict[str, Any]

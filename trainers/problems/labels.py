@@ -118,8 +118,7 @@ class MultiLabelClassification(Calibrated, LabelledProblem):
         predicted = self.confidences(outputs.logits, outputs.predictions)
         given = np.where(outputs.predictions == labels, predicted, 1 - predicted)
         given = np.where(labels == IGNORED_LABEL, 1, given).prod(axis=-1)
-        is_wrong = np.any(~is_right(outputs.predictions, labels), axis=1)
-        return is_wrong, given, predicted.prod(axis=1)
+        return np.any(~is_right(outputs.predictions, labels), axis=1), given, predicted.prod(axis=1)
 
     def format_label(self, value: Array) -> str:
         given = np.flatnonzero(np.asarray(value) == 1).tolist()

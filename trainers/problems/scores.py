@@ -29,8 +29,7 @@ from .metrics import (
     spearman,
 )
 
-# Of more targets than this only the first ones are drawn.
-MOST_PLOTS = 12
+MOST_PLOTS = 12  # of more targets than this only the first ones are drawn
 # R2 is the headline: it orders models as the squared error does, so it counts a wrong scale or
 # offset, to which correlations are blind. But it has no unit: tasks and targets can be averaged,
 # which a mean of errors in prices and in years could not be.

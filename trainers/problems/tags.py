@@ -170,9 +170,8 @@ class TokenClassification(Calibrated, Problem[Tagged]):
 
     def describe_types(self, outputs: Tagged) -> list[Described]:
         types = []
-        for name, counts in count_entities(outputs, self.tag_names, is_span=self.is_span)[
-            0
-        ].items():
+        by_type, _ = count_entities(outputs, self.tag_names, is_span=self.is_span)
+        for name, counts in by_type.items():
             right, predicted, labelled = counts.tolist()
             sizes = {"right": right, "labelled": labelled, "predicted": predicted}
             types.append({"name": name, **score_counts(counts), **sizes})

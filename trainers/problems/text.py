@@ -20,8 +20,7 @@ from .metrics import Array, Metric, binomial_error
 
 # What is summed up for every row.
 SCORES = ("mlm_nll", "mlm_correct", "mlm_targets", "nsp_nll", "nsp_correct")
-# The exponential of a larger loss overflows.
-MAX_LOSS = 700.0
+MAX_LOSS = 700.0  # the exponential of a larger loss overflows
 
 
 class TextProblem(Problem[Array]):
@@ -141,8 +140,7 @@ class Pretraining(TextProblem):
 
 
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
-# Equal texts in different batches have cosines that differ by rounding.
-ROUNDING = 1e-5
+ROUNDING = 1e-5  # equal texts in different batches have cosines that differ by rounding
 
 
 class Vectors(NamedTuple):

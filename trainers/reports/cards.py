@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def write_card(template_path: str | os.PathLike[str], run: FinishedRun) -> None:
     trainer, results, facts = run.trainer, run.results, run.facts
     folder, training = Path(str(trainer.args.output_dir)), describe_training(trainer)
     problems, measured, name = trainer.problems, results["validation"], name_run(folder)
-    scores = _list_scores(problems, measured, facts.data)
+    scores = list(_list_scores(problems, measured, facts.data))
     values = {
         "model_name": name,
         **asdict(facts),
@@ -72,28 +72,24 @@ def write_card(template_path: str | os.PathLike[str], run: FinishedRun) -> None:
 
 def _list_scores(
     problems: Mapping[str, AnyProblem], measured: Results, data: Mapping[str, str]
-) -> list[EvalResult]:
+) -> Iterator[EvalResult]:
     # a model index merges the results of one data set, so equal names have their tasks
     names = list(data.values())
     distinct = {
         task: name if names.count(name) == 1 else f"{name} ({task})" for task, name in data.items()
     }
-    scores = []
     for task, problem in problems.items():
         name = printable(distinct.get(task, task))
         for metric in problem.reported:
             value, _ = measured.find_score(problem, metric.name)
             if value is not None:
-                scores.append(
-                    EvalResult(
-                        task_type=problem.hub_task,
-                        task_name=task,
-                        dataset_type=name,
-                        dataset_name=name,
-                        dataset_split="validation",
-                        metric_type=metric.name,
-                        metric_name=metric.name,
-                        metric_value=value,
-                    )
+                yield EvalResult(
+                    task_type=problem.hub_task,
+                    task_name=task,
+                    dataset_type=name,
+                    dataset_name=name,
+                    dataset_split="validation",
+                    metric_type=metric.name,
+                    metric_name=metric.name,
+                    metric_value=value,
                 )
-    return scores

@@ -93,8 +93,7 @@ STYLES: list[dict[str, Any]] = [
     {"color": LIGHT["third"], "marker": "^", "linestyle": "-."},
     {"color": LIGHT["fourth"], "marker": "D", "linestyle": ":"},
 ]
-# A series with more points than this is drawn without marks.
-MOST_MARKS = 40
+MOST_MARKS = 40  # a series with more points than this is drawn without marks
 GUIDE = {"color": LIGHT["quiet"], "linestyle": (0, (5, 4)), "linewidth": 1.2}
 # What a picture within a page does not need.
 UNUSED = re.compile(
@@ -218,8 +217,7 @@ def report_run(run: FinishedRun) -> Path | None:
         sections = [_make_results(trainer, results)]
         for task, problem in trainer.problems.items():
             blocks: list[Block] = [*draw_curves(state.log_history, problem, _find_kept(trainer))]
-            evaluated = _select_rows(run, problem)
-            if evaluated is not None:
+            if (evaluated := _select_rows(run, problem)) is not None:
                 if types := results["validation"].types.get(task):
                     blocks.append(_tabulate_types(types))
                 blocks += [explain(trainer, task, block) for block in problem.describe(evaluated)]
