@@ -180,16 +180,7 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
     except (TypeError, ValueError) as error:  # of a class that has another model than the file
         if find_file(path, "tokenizer.json", **options) is None:
             raise
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, **own)
-        if "auto_map" in tokenizer.init_kwargs:
-            raise
-        if tokenizer.pad_token is None:
-            raise ValueError(
-                f"{path}: the class of its tokenizer cannot read tokenizer.json ({error}), and "
-                "tokenizer_config.json names no pad_token to read it without the class: name all "
-                "special tokens there"
-            ) from error
-        return tokenizer
+        return read_without_class(path, own, error)
     names = ("tokenizer.json", "tokenizer_config.json")
     files = [find_file(path, name, **options) for name in names]
     if files[0] is None or not tokenizer.is_fast:
@@ -209,6 +200,22 @@ def read_tokenizer(path: str, **options: Any) -> PreTrainedTokenizerBase:
         if tokenizer is not by_class:  # the options of both are those of the class
             setattr(tokenizer.backend_tokenizer, part, getattr(by_class.backend_tokenizer, part))
         warn_of_options(path, ours, theirs, settings)
+    return tokenizer
+
+
+def read_without_class(
+    path: str, options: dict[str, Any], error: Exception
+) -> PreTrainedTokenizerFast:
+    """Read a `tokenizer.json` as it is, after the error of the class that its folder names."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(path, **options)
+    if "auto_map" in tokenizer.init_kwargs:
+        raise error
+    if tokenizer.pad_token is None:
+        raise ValueError(
+            f"{path}: the class of its tokenizer cannot read tokenizer.json ({error}), and "
+            "tokenizer_config.json names no pad_token to read it without the class: name all "
+            "special tokens there"
+        ) from error
     return tokenizer
 
 
