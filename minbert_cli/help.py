@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from minbert_cli.recipes import load_kinds
+from minbert_cli import recipes
 
 FILE = Path(__file__).with_suffix(".json")
 ALL = "all"  # after ``--help``
@@ -71,6 +71,15 @@ def show_help(program: str, argv: Sequence[str]) -> None:
         for name, (kind, text) in flags.items():
             group.add_argument(f"--{name}", metavar=kind, help=text.replace("%", "%%"))
     parser.print_help()
+
+
+def load_kinds(program: str) -> tuple[type, ...]:
+    """Import the dataclasses of the flags of a program."""
+    if program == "experiments":
+        from minbert_cli.experiment_plan import ExperimentArguments
+
+        return (ExperimentArguments,)
+    return recipes.load_kinds(program)
 
 
 def list_flags(program: str) -> dict[str, list[str]]:

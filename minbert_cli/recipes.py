@@ -41,11 +41,7 @@ def check_program(recipe: Mapping[str, object], where: Path, program: str) -> No
 
 
 def load_kinds(program: str) -> tuple[Any, ...]:
-    """Import the dataclasses that read the keys, and are the flags, of a program."""
-    if program == "experiments":
-        from minbert_cli.experiment_plan import ExperimentArguments
-
-        return (ExperimentArguments,)
+    """Import the dataclasses that read the keys of a fine-tuning or a pre-training."""
     from minbert_cli.arguments import FinetuneArguments, ProgramTrainingArguments
 
     if program == "finetune":
