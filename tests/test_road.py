@@ -10,7 +10,7 @@ from tests import small_run
 from tests.processes import ROOT, run_python
 
 # Modules and lines at most, of ours. Raise a number only for what its command cannot do without.
-LIMITS = {"finetune": (72, 19_700), "predict": (28, 9_500), "encode": (19, 7_750)}
+LIMITS = {"finetune": (72, 19_700), "predict": (28, 9_500), "encode": (19, 7_800)}
 LAB = (
     "minbert_cli.experiment",
     "minbert_cli.pretrain",
