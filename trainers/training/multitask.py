@@ -512,7 +512,7 @@ class MultiTaskTrainer(Trainer):
         ((task, own),) = self.tasks.items()
         rows = own.read_rows("test", test_dataset)
         measuring: Any = torch.random.fork_rng(devices=[])
-        if self.problems[task].is_labelled(rows):
+        if len(rows) and self.problems[task].is_labelled(rows):
             self.problems[task].check(f"the test set of task {task!r}", rows)
             measuring = self._measuring(task, rows, np.arange(len(rows)))
         with measuring:
