@@ -160,8 +160,8 @@ def keeping_weights(model: Any) -> Iterator[None]:
             setattr(module, name, buffer.to(getattr(module, name).device))
 
 
-# What accelerate sets on a model that it has prepared, and the last trainer that trained it.
-PREPARED, TRAINED_BY = ("_is_accelerate_prepared", "_original_forward", "forward"), "_trained_by"
+# What accelerate sets on a model that it has prepared, and the trainer for which it did.
+PREPARED, OWNER = ("_is_accelerate_prepared", "_original_forward", "forward"), "_prepared_for"
 
 
 def prepare_again(trainer: Any) -> None:
@@ -183,9 +183,11 @@ def prepare_again(trainer: Any) -> None:
 
 @contextmanager
 def preparing(trainer: Any) -> Iterator[None]:
-    """Prepare a model for an evaluation in the precision of a trainer, if another one trains it."""
+    """Prepare a model of another trainer, which may train it, for one evaluation in between."""
     state, models = vars(trainer.model), trainer.accelerator._models
-    if state.get(TRAINED_BY) is trainer.stage:
+    if "_is_accelerate_prepared" not in state:
+        state[OWNER] = trainer.stage
+    if state.get(OWNER) is trainer.stage:
         yield
         return
     before, prepared = {name: state[name] for name in PREPARED if name in state}, models[:]

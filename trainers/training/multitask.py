@@ -44,7 +44,7 @@ from trainers.problems.metrics import aggregates, glue_score
 from trainers.task import Task, find_rows
 
 from .callbacks import (
-    TRAINED_BY,
+    OWNER,
     DivergenceCheck,
     FreedMemory,
     keeping_patience,
@@ -201,7 +201,7 @@ class MultiTaskTrainer(Trainer):
         # of an evaluation, by part: sums of losses, and numbers of their terms, (2,) by batch
         self._evaluated: dict[str, list[Tensor]] = {}
         self._weights: list[float] = []  # of the losses of this optimizer step
-        self.stage = object()  # by which a model knows who trained it last
+        self.stage = object()  # by which a model knows for whom it is prepared
         self._scales = False  # whether methods have changed the optimizer
         self._average_over_ranks = partial(self.accelerator.reduce, reduction="mean")
 
@@ -296,7 +296,7 @@ class MultiTaskTrainer(Trainer):
         prepared = super()._prepare_for_training(
             max_steps, train_dataloader, resume_from_checkpoint
         )
-        vars(self.model)[TRAINED_BY] = self.stage
+        vars(self.model)[OWNER] = self.stage
         self._weights.clear()  # of a training that was stopped within a step
         self._losses = LossLog(self.problems)
         for method in self.methods:
