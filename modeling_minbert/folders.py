@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
@@ -255,8 +255,8 @@ def refuse_leftovers(folder: Path, model: Any) -> None:
         base = getattr(model, "_found_at", None) or model.name_or_path  # the first is absolute
         names = () if folder.resolve() == Path(base).resolve() else ("config.json",)
     for path in (folder / name for name in names):
-        if path.is_file() and re.fullmatch(r"checkpoint-\d+", folder.name):
-            path.unlink()
+        if path.name != "config.json" and re.fullmatch(r"checkpoint-\d+", folder.name):
+            path.unlink(missing_ok=True)
         elif path.is_file():
             raise ValueError(
                 f"{folder} has the {path.name} of another model, which would be loaded with this "
@@ -360,32 +360,37 @@ def save_vectors(
     write_modules(folder, embedding, model.config.hidden_size)
 
 
-def find_leftovers(names: Iterable[str], folder: Path) -> list[str]:
-    """List files of a repository that a load would take with those of a folder, or instead.
+def find_leftovers(names: Iterable[str], saved: Collection[str]) -> list[str]:
+    """List files of a repository that a load would take with those that are saved, or instead.
 
-    The base of an adapter may lie beside it.
+    Without weights of a whole model these are an adapter, whose base may be there.
     """
-    stale = {*FILES} if (folder / ADAPTER).is_file() else LEFTOVERS.union(FILES)
+    is_whole = WHOLE in saved or INDEX in saved
+    stale = LEFTOVERS.union(FILES) if is_whole else {*FILES}
     return [
         name
         for name in names
-        if (name in stale or (SHARD.fullmatch(name) and WHOLE in stale))
-        and not (folder / name).exists()
+        if (name in stale or (is_whole and SHARD.fullmatch(name))) and name not in saved
     ]
 
 
 def delete_leftovers(
-    repo_id: str, folder: Path, token: bool | str | None, revision: str | None, *, after: Any
+    repo_id: str,
+    saved: Collection[str],
+    token: bool | str | None,
+    revision: str | None,
+    *,
+    after: Any,
 ) -> None:
     """Delete what a load would take of a model before, after an upload, which may go on."""
     from huggingface_hub import HfApi
 
     if isinstance(after, Future):
-        when = partial(delete_leftovers, repo_id, folder, token, revision, after=None)
-        after.add_done_callback(lambda done: None if done.exception() else when())
+        when = partial(delete_leftovers, repo_id, saved, token, revision, after=None)
+        after.add_done_callback(lambda x: None if x.cancelled() or x.exception() else when())
         return
     api = HfApi(token=token)
-    names = find_leftovers(api.list_repo_files(repo_id, revision=revision), folder)
+    names = find_leftovers(api.list_repo_files(repo_id, revision=revision), saved)
     if names:
         message = "Delete files of the model before"
         api.delete_files(repo_id, names, revision=revision, commit_message=message)
@@ -416,7 +421,8 @@ def upload(
             card = ModelCard.load(api.hf_hub_download(repo, "README.md", revision=revision))
         card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
         card.save(folder / "README.md")
-    names = find_leftovers(api.list_repo_files(repo, revision=revision), folder)
+    saved = [path.name for path in folder.iterdir()]
+    names = find_leftovers(api.list_repo_files(repo, revision=revision), saved)
     return api.upload_folder(repo_id=repo, folder_path=folder, delete_patterns=names, **commit)
 
 

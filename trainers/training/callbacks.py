@@ -185,17 +185,20 @@ def prepare_again(trainer: Any) -> None:
 def preparing(trainer: Any) -> Iterator[None]:
     """Prepare a model of another trainer, which may train it, for one evaluation in between."""
     state, models = vars(trainer.model), trainer.accelerator._models
-    if "_is_accelerate_prepared" not in state:
+    if state.keys().isdisjoint({OWNER, *PREPARED[:2]}):
         state[OWNER] = trainer.stage
     if state.get(OWNER) is trainer.stage:
         yield
         return
     before, prepared = {name: state[name] for name in PREPARED if name in state}, models[:]
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     prepare_again(trainer)
+    if not is_sharded:
+        models.clear()
     try:
         yield
     finally:
-        if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        if not is_sharded:
             for name in PREPARED:
                 state.pop(name, None)
             state.update(before)

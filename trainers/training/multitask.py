@@ -674,8 +674,8 @@ class MultiTaskTrainer(Trainer):
 
             keys = ("token", "revision")
             where = (given.get(key) or getattr(self.args, f"hub_{key}") for key in keys)
-            folder = Path(str(self.args.output_dir))
-            delete_leftovers(str(self.hub_model_id), folder, *where, after=pushed)
+            saved = [path.name for path in Path(str(self.args.output_dir)).iterdir()]
+            delete_leftovers(str(self.hub_model_id), saved, *where, after=pushed)
         return pushed
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
